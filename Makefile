@@ -26,13 +26,13 @@ setup: .venv/.installed ## make .venv with everything installed, unless it is up
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("dibs needs Python 3.11 or newer: make setup PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.3'
-	$(BIN)/python -m pip install -qq --group dev -e '.[all]' -c constraints.txt --build-constraint constraints.txt
+	$(BIN)/python -m pip install -qq --no-compile --group dev -e '.[all]' -c constraints.txt --build-constraint constraints.txt
 	@touch .venv/.installed
 
 demo: setup ## start a server with its dashboard and three workers on a lively sample; ARGS="--port 9000" goes on to it
 	@$(BIN)/dibs demo $(ARGS)
 
-test: setup ## run the tests, on SQLite and on a real PostgreSQL: some six minutes on two cores
+test: setup ## run the tests, on SQLite and on a real PostgreSQL: under five minutes on two cores
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 proof: setup ## run what CI proves beyond `make test`: other engines and modes, faults, browser, Prometheus, other Pythons
@@ -56,10 +56,11 @@ stress: setup ## run every test in every way, with a million rows; the API and t
 faults: setup ## inject every fault of docs/reliability.md and print its table, MINUTES=30 in all (SEED=7: a run again)
 	$(BIN)/python -m tests.stress --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(FAULTS)
 
-check: setup ## check format, lint, types, imports, and that every fence is tested
+check: setup ## check format, lint, types, imports, names, and that every fence is tested
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tools.names
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target check-types check-fences
 
 .PHONY: check-types check-fences

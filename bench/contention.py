@@ -24,7 +24,7 @@ class Reserve:
         self._crew: Crew | None = None
 
     def run(self, engine: Engine, scenario: Scenario) -> Figures:
-        """Let as many as the scenario says contend."""
+        """Run as many processes as the scenario has, and let them contend."""
         self._crew = self._crew or Crew(max(self.workers), self.workers)
         try:
             found = measured([run_once(self._crew, engine, scenario, "dibs")])

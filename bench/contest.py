@@ -26,7 +26,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A side in a scenario; `run` measures it once. `processes` says how many of whatever the table counts."""
+    """A side in a scenario; `run` measures it once. `processes`: the count that the table shows."""
 
     kind: str
     scenario: str
@@ -54,7 +54,7 @@ class Entry:
         """One more round."""
         try:
             found = self.contestant.run()
-        except Exception as error:  # whatever it is, it is shown, and the others go on
+        except Exception as error:  # any error is shown, and the other sides still run
             self.failures.append(f"{type(error).__name__}: {error}")
             return
         for figure, value in found.items():
@@ -88,7 +88,7 @@ class Meeting:
         libraries: tuple[str, ...],
         versions: dict[str, str] | None = None,
     ) -> Report:
-        """Let the members of each contest take turns, and say how it went."""
+        """Run the members of each contest in turns, and print the results."""
         entries = [[Entry(each) for each in contest] for contest in contests]
         for entry in progress(list(_turns(entries, self.repeat)), _title, self.console):
             entry.run()

@@ -1,7 +1,7 @@
 """dibs beside the raw driver doing the same SQL, on SQLite and PostgreSQL: `python bench/core.py --help`.
 
-Every run has a fresh database; dibs and the raw driver take turns, so that whatever else the machine does disturbs
-both alike. A run in which anything failed, or after which a task or a line of history is missing, ends the program.
+Every run has a fresh database; dibs and the raw driver take turns, so that other load on the machine affects
+both alike. A run with an error, or with a missing task or history entry, ends the program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.work import Done, Job
 
 T = TypeVar("T")
 Run = list[Done]
-"""What the processes of one run say, one by one."""
+"""The results of the processes of one run."""
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def _measure_one(crew: Crew, engine: Engine, scenario: Scenario, rounds: int) ->
 
 
 def run_once(crew: Crew, engine: Engine, scenario: Scenario, side: str) -> Run:
-    """One side once, on a database of its own."""
+    """Run one side once, on a new database."""
     with engine.fresh(scenario) as url:
         done = crew.run([Job(url, side, scenario, seat) for seat in range(scenario.processes)])
         engine.check(url, scenario)
@@ -95,7 +95,7 @@ def run_once(crew: Crew, engine: Engine, scenario: Scenario, side: str) -> Run:
 
 
 def measured(runs: list[Run]) -> Measured:
-    """What the runs say, as figures."""
+    """The figures of the runs."""
     slowest = [done.worst * 1000 for run in runs for done in run if done.worst is not None]
     return Measured(
         per_second=[_tasks(run) / _seconds(run) for run in runs],

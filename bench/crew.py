@@ -22,7 +22,7 @@ class ProcessFailed(Exception):
 
 
 class Crew:
-    """`size` processes; the first ones take part in a run that needs fewer, as `parties` says in advance."""
+    """`size` processes; the first ones take part in a run that needs fewer, by `parties`, which is set in advance."""
 
     def __init__(self, size: int, parties: Iterable[int] = (1,)) -> None:
         context = multiprocessing.get_context("spawn")
@@ -75,7 +75,7 @@ class Crew:
 
 
 def _serve(pipe: Connection[Any, Any], barriers: dict[int, threading.Barrier]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the processes
     while True:
         try:
             job: Job = pipe.recv()
@@ -85,7 +85,7 @@ def _serve(pipe: Connection[Any, Any], barriers: dict[int, threading.Barrier]) -
         try:
             pipe.send(work(job, lambda barrier=barrier: barrier.wait(PATIENCE)))  # type: ignore[misc]
         except threading.BrokenBarrierError:
-            continue  # another process failed, and says why
+            continue  # another process failed, and reports its error
         except Exception:  # the parent raises it
             pipe.send(traceback.format_exc())
             barrier.abort()

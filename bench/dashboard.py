@@ -1,7 +1,7 @@
-"""The pages of the dashboard before a million tasks, on SQLite and PostgreSQL: `python -m bench.dashboard --help`.
+"""The pages of the dashboard with a million tasks, on SQLite and PostgreSQL: `python -m bench.dashboard --help`.
 
-A real server, a visitor who signed in, one request after the other. Every answer's status is checked; one that fails
-is shown as failed, and the program then ends with an error.
+A real server, a signed-in client, one request after the other. Every answer's status is checked; a failed request
+is shown as failed, and the program then exits with an error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def visits(engine: Engine, tasks: int, stack: contextlib.ExitStack, console: Con
 
 
 def _asking(open_page: Open) -> Callable[[], Figures]:
-    """Open the page often, and say how long that took, in milliseconds."""
+    """Open the page repeatedly, and return the durations in milliseconds."""
 
     def run() -> Figures:
         took = []

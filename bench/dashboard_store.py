@@ -1,4 +1,4 @@
-"""A store as a busy month leaves it: tasks in every state, their history, workflows, workers, a week of samples.
+"""A store as after a busy month: tasks in every state, their history, workflows, workers, a week of samples.
 
 Rows are made in SQL from their number, the same on both engines.
 """

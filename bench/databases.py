@@ -128,7 +128,7 @@ class Engine(ABC):
 
 
 class Sqlite(Engine):
-    """Files in a temporary folder (TMPDIR says where; on a RAM disk fsync would cost nothing)."""
+    """Files in a temporary folder (TMPDIR; on a RAM disk fsync would cost nothing)."""
 
     name = "SQLite"
 

@@ -1,8 +1,8 @@
 """dibs over HTTP beside the bare framework, on SQLite and PostgreSQL: `python -m bench.http --help`.
 
 Every run has a fresh database and a fresh server process; the sides take turns. Every answer's status is checked, and
-after every run the books: each task where it must be, claimed once. A run that fails is shown as failed, and the
-program then ends with an error.
+after every run the database: each task in its expected state, claimed once. A failed run is shown as failed, and the
+program then exits with an error.
 """
 
 from __future__ import annotations

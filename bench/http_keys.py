@@ -1,4 +1,4 @@
-"""Wrong keys: whether the time of a refusal tells how wrong a key is.
+"""Wrong keys: whether the time of a refusal reveals how much of a key is right.
 
 Keys of all kinds take turns in random order, on blocking sockets, one request at a time. A server refuses an address
 that is wrong too often, so the requests come from many addresses of the loopback network (on Linux all of 127.0.0.0/8).
@@ -27,7 +27,7 @@ PER_ADDRESS = 10
 
 
 def compare_keys(port: int, key: str, tries: int) -> Figures:
-    """Microseconds of a 401 for each kind of wrong key, and how likely such differences are by chance."""
+    """Microseconds of a 401 for each kind of wrong key, and the probability of such differences at random."""
     took: dict[int, list[float]] = {kind: [] for kind in (UNKNOWN, *SHARED)}
     for place in range(math.ceil(tries / PER_ADDRESS)):
         with _connection(port, place) as connection:
@@ -46,7 +46,7 @@ def compare_keys(port: int, key: str, tries: int) -> Figures:
 
 
 def mann_whitney(one: list[float], other: list[float]) -> float:
-    """How likely it is that values of one kind differ so much in rank by chance (two-sided, normal approximation)."""
+    """The probability that values of one kind differ so much in rank at random (two-sided, normal approximation)."""
     ranked = sorted([(value, 0) for value in one] + [(value, 1) for value in other])
     ranks, ties = 0.0, 0.0
     for first, last in _runs([value for value, _ in ranked]):
@@ -83,7 +83,7 @@ def _shuffled(took: dict[int, list[float]]) -> list[int]:
 
 
 def _wrong(key: str, kind: int) -> str:
-    """A key that nobody has: of an unknown id, or with so many characters of the right secret."""
+    """A wrong key: with an unknown id, or with this number of right characters of the secret."""
     other_id, other, _ = mint()
     if kind == UNKNOWN:
         return join(other_id, other)

@@ -1,6 +1,6 @@
-"""The load: clients that ask one after the other, or at moments that come whatever the server does.
+"""The load: clients that send requests one after the other, or at fixed times.
 
-A process of its own, `python -m bench.http_load`: it reads a Job and writes what came of it, as JSON. Requests are
+A separate process, `python -m bench.http_load`: it reads a Job and writes the result, as JSON. Requests are
 bytes before the clock starts, and of an answer only the status and the length are read while it runs (by cycles and
 exchanges also ids and tokens), so that the load costs little beside what it measures. An answer with a status that was
 not expected ends the run.
@@ -203,7 +203,7 @@ class ClosedTalk:
 
 
 class OpenTalk:
-    """A client that asks at moments of its own: a request that is due while the last one is not answered waits, and
+    """A client that sends requests at fixed times: a request that is due while the last one is not answered waits, and
     that wait counts. No moment is skipped because the server is slow."""
 
     def __init__(self, client: Client, script: Script, phase: Phase, moments: Iterator[float]) -> None:
@@ -245,7 +245,7 @@ class OpenTalk:
             self._phase.left()
 
     def end(self) -> None:
-        """Show the script the last answer, when nobody needs its next request any more."""
+        """Pass the last answer to the script, when its next request is not needed any more."""
         if self._last is not None:
             self._script(self._last)
 

@@ -1,4 +1,4 @@
-"""What clients say: for each verb its requests, made before the clock starts wherever they do not depend on answers."""
+"""The requests of clients, for each verb; made before the clock starts unless they depend on answers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _read = msgspec.json.Decoder(_Answer).decode
 
 
 class Listed:
-    """Requests that are all known before: whoever is free sends the next one."""
+    """Requests that are all known before: a free client sends the next one."""
 
     def __init__(self, job: Job, requests: list[bytes]) -> None:
         self.finished = 0

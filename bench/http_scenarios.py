@@ -53,7 +53,7 @@ class Traffic:
 
     @property
     def setting(self) -> str:
-        """What else the table says."""
+        """Further cells of the table."""
         return "" if self.rate is None else f"{self.rate:,.0f}/s"
 
     @property
@@ -70,7 +70,7 @@ class Traffic:
 
     @property
     def requests(self) -> int:
-        """What the job counts: exchanges go on until nothing is left."""
+        """What the job counts: exchanges run until no task is left."""
         return sys.maxsize if self.verb == "exchange" else self.count
 
 
@@ -193,7 +193,7 @@ def _fill_claimed(url: str, tasks: int) -> None:
             pass
 
 
-# The books
+# Checks of the database after a run
 
 
 def _check(engine: Engine, url: str, traffic: Traffic, done: Done) -> None:

@@ -1,7 +1,7 @@
-"""The servers that are measured, each a process: `dibs server`, and `python -m bench.http_server PORT`, the yardstick.
+"""The servers that are measured, each a process: `dibs server`, and the bare endpoint.
 
-The yardstick does what the same framework costs with nothing behind it: the same paths, the same uvicorn, a body of the
-same kind decoded, an answer of the same size encoded; no keys, no store.
+The bare endpoint, `python -m bench.http_server PORT`, measures the framework alone: the same paths, the same uvicorn, a
+body of the same kind decoded, an answer of the same size encoded; no keys, no store.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _answers(port: int) -> bool:
     return False
 
 
-# The yardstick
+# The bare endpoint
 
 
 def main() -> None:

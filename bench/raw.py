@@ -1,7 +1,7 @@
 """The raw driver doing the same SQL: dibs' own statements and parameters, with nothing around them.
 
 The parameters are made by dibs' operations before the clock starts, the rows are fetched but not decoded, and there
-are as many transactions as on the side of dibs. What a driver needs to go on (ids, tokens) is taken from the rows.
+are as many transactions as on the side of dibs. Ids and tokens for the next statements are taken from the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dibs.store.postgres.connection import SQL as POSTGRES
 from dibs.store.postgres.connection import bind
 from dibs.store.postgres.store import PostgresStore
 from dibs.store.sqlite.connection import SQL as SQLITE
-from dibs.store.sqlite.connection import Executor, connect
+from dibs.store.sqlite.connection import SqliteExecutor, connect
 from dibs.store.sqlite.store import SqliteStore
 
 BUSY_TIMEOUT = 60_000
@@ -53,7 +53,7 @@ class RawSqlite:
     def enqueue(self, call: list[Row]) -> None:
         """See Side."""
         execute, now = self._connection.execute, _now()
-        insert = Executor(self._connection, now, None)
+        insert = SqliteExecutor(self._connection, now, None)
         execute("BEGIN IMMEDIATE")
         [(_, last, _)] = execute(SQLITE.text("last_id"), {"now": now}).fetchall()
         insert(Statement("enqueue", values=[(last + row[0], *row[1:]) for row in call]))
@@ -63,8 +63,8 @@ class RawSqlite:
         _must_be(len(call), written)
 
     def prepare_claims(self) -> None:
-        """See Side. The statements that look for tasks are those that dibs runs on this database."""
-        executor = Executor(self._connection, _now(), None)
+        """See Side. The statements that pick tasks are those that dibs runs on this database."""
+        executor = SqliteExecutor(self._connection, _now(), None)
         steps = claim_statements(self._store, self._request)
         statement = next(steps)
         looks = []

@@ -21,7 +21,7 @@ PATIENCE = 10.0
 
 
 class Redis(Engine):
-    """Nothing is kept: what a power cut takes, it takes. The fastest that there is, and not what dibs promises."""
+    """No persistence: a power cut loses everything. The fastest setting, and less durable than dibs."""
 
     name = "Redis, no persistence"
     has_dibs = False

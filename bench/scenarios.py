@@ -52,7 +52,7 @@ class Scenario:
 
     @property
     def total(self) -> int:
-        """The tasks of the warm-up and those that are timed."""
+        """The tasks of the warm-up and of the timed part."""
         return self.tasks + self.callers * self.warm_up * self.batch
 
     @property

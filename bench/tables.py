@@ -111,7 +111,7 @@ class Chapter:
     figures: dict[str, str]
     goals: Callable[[Report], Iterator[Goal]]
     count: str | None = None
-    """What is counted of each side, if it is not what the book says."""
+    """What is counted for each side, if it differs from the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def _goal_rows(goals: Iterator[Goal]) -> Iterator[list[str]]:
 
 
 def readable(value: float | None) -> str:
-    """With as many digits as say something."""
+    """The number with its significant digits."""
     if value is None:
         return NONE
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

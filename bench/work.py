@@ -1,4 +1,4 @@
-"""What one process does: open its side, get everything ready, start with the others, and say how long it took."""
+"""The work of one process: open its side, prepare, start with the others, and report the duration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Job:
 
 
 def work(job: Job, start: Start) -> Done:
-    """Do the job; `start` returns when everybody is ready."""
+    """Do the job; `start` returns when all processes are ready."""
     return _WORK[job.scenario.verb](job, start)
 
 

@@ -1,8 +1,8 @@
 """dibs beside other queues and the raw driver, on SQLite, PostgreSQL and Redis: `python -m bench.worker --help`.
 
-Every run has a fresh database; all sides take turns, so that whatever else the machine does disturbs them alike. After
-every run the books are checked: nothing lost, nothing twice. A run that fails is shown as failed, and the program then
-ends with an error.
+Every run has a fresh database; all sides take turns, so that other load on the machine affects them alike. After
+every run the store is checked: no task lost, none run twice. A failed run is shown as failed, and the program then
+exits with an error.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def render(file: Path) -> None:
 
 
 class Team:
-    """The other queues that can be measured here, those that cannot, and why; each with so many of its settings."""
+    """The other queues that can be measured here, with at most this number of settings, and why others cannot."""
 
     def __init__(self, only: list[str] | None, settings: int | None, console: Console) -> None:
         self.versions: dict[str, str] = {}
@@ -89,7 +89,7 @@ class Team:
         self._console = console
 
     def engines(self, wanted: list[str]) -> list[str]:
-        """The names of those that are here."""
+        """The names of the queues that are available here."""
         if not has_redis() and set(wanted) & set(REDIS):
             self.absent["queues with Redis"] = "no redis-server is installed"
         return [name for name in wanted if name not in REDIS or has_redis()]
@@ -181,7 +181,7 @@ def _complete(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
 
 
 def _belongs(engine: str, arguments: argparse.Namespace) -> bool:
-    """Whether it is measured where nothing is said about engines: not all are by all kinds, or in a small version."""
+    """Whether the scenario is measured if no engine is given: not all are by all kinds, or in a small version."""
     if arguments.quick and engine == "redis-fsync":
         return False
     return engine in ENGINES or bool(PEERS_TOO & set(arguments.only))

@@ -25,7 +25,7 @@ def _drain_goals(report: Report) -> Iterator[Goal]:
 
 
 def _fastest_peer(report: Report, engine: str) -> tuple[str, float | None]:
-    """The durable one: a setting that says of itself that it is not does not count."""
+    """The durable settings: one that is marked as not durable does not count."""
     rates = {
         line.queue: rate
         for line in sorted(report.lines, key=lambda line: line.median("per_second") or 0.0)

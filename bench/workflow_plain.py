@@ -44,7 +44,7 @@ def claim_and_complete(app: Dibs, tasks: int, batch: int) -> None:
 
 
 def complete_by_name(app: Dibs, tasks: int) -> None:
-    """As a server does for those who speak HTTP: it knows a claim's name, and not what it is a claim of."""
+    """As a server does for HTTP clients: it has the reference of a claim, but not its task."""
     app.enqueue_many(_new(tasks))
     claims = app.claim_many(WORKER, min(tasks, 1000))
     refs = [ClaimRef(claim.task_id, claim.token, WORKER) for claim in claims]

@@ -149,7 +149,7 @@ def _finish(app: Dibs, claim: Claim) -> float:
 
 
 def _work(app: Dibs, url: str, claim: Claim) -> float:
-    """What the database does to finish the step, which does not depend on who else uses the machine: instructions of
+    """The work of the database to finish the step, which does not depend on other load on the machine: instructions of
     SQLite's virtual machine, or pages that PostgreSQL reads."""
     operation = app._store.queue.finish([(claim, Completed())])
     if url.startswith("sqlite:"):
@@ -243,7 +243,7 @@ def _worker(app: Dibs, url: str) -> Iterator[None]:
 
 
 def _done(engine: Engine, url: str, tasks: int) -> bool:
-    """Everything is completed. Asked rarely enough to disturb nobody."""
+    """True when everything is completed. Called rarely, so that it does not disturb the measurement."""
     time.sleep(0.02)
     if engine.count(url, "SELECT 'left', count(*) FROM dibs_workflows WHERE state IN ('running', 'finalizing')")[
         "left"
@@ -302,7 +302,7 @@ def _check_finalized(app: Dibs, ids: list[int]) -> None:
 
 
 def _plain(engine: Engine, what: str, tasks: int, tree: Path) -> Figures:
-    """The version in that folder, in a process of its own, on a database of its own."""
+    """Run the version in that folder, in a separate process, on a new database."""
     with _empty(engine) as url:
         command = [sys.executable, "-m", "bench.workflow_plain", url, str(PLAIN.index(what)), str(tasks)]
         environ = os.environ | {"PYTHONPATH": str(tree / "src")}
@@ -317,7 +317,7 @@ def _plain(engine: Engine, what: str, tasks: int, tree: Path) -> Figures:
 
 @contextlib.contextmanager
 def _empty(engine: Engine) -> Iterator[str]:
-    """A database that whoever uses it migrates: each version to its own schema."""
+    """A database without a schema: each version migrates it to its own."""
     with engine.filled(0, _nothing) as url:
         yield url
 

@@ -1,7 +1,7 @@
-"""Workflows on SQLite and PostgreSQL: advancing, storing, draining, finalizing; what plain tasks pay for them.
+"""Workflows on SQLite and PostgreSQL: advancing, storing, draining, finalizing; and their cost for plain tasks.
 
-`python -m bench.workflows --help`. Every run has a fresh database; sides take turns. After every run the books are
-checked; a run that fails is shown as failed, and the program then ends with an error.
+`python -m bench.workflows --help`. Every run has a fresh database; sides take turns. After every run the database is
+checked; a failed run is shown as failed, and the program then exits with an error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _all_contests(arguments: argparse.Namespace, engines: list[Engine], sizes: S
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure workflows, and what plain tasks pay for them.")
+    parser = argparse.ArgumentParser(description="Measure workflows, and their cost for plain tasks.")
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="only this one (may be repeated)")
     parser.add_argument(
         "--only", action="append", choices=list(WORKFLOWS.chapters), help="only this kind (may be repeated)"

@@ -1,6 +1,6 @@
-"""A first queue: an app with three handlers, and the story of some of their tasks, told in the terminal.
+"""A first queue: an app with three handlers, and what happens to some of their tasks, printed to the terminal.
 
-`python first_queue.py` tells the story; it keeps its tasks in a temporary SQLite file and needs no server. For a queue
+`python first_queue.py` runs it; it keeps its tasks in a temporary SQLite file and needs no server. For a queue
 of your own in `dibs.db`, run `dibs worker first_queue:app` in this folder.
 """
 

@@ -1,4 +1,4 @@
-"""The pictures of the README, and any other page to look at, from a demo that has run for a while.
+"""Takes the screenshots of the README, or of all pages, from a demo that has run for a while.
 
 python -m tools.screenshots                   the two of the README, into docs/images
 python -m tools.screenshots --all FOLDER      every page, light and dark, on a desk and on a phone
@@ -38,7 +38,7 @@ def main() -> None:
         place = os.environ.get("DIBS_TEST_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)))
         browser = playwright.chromium.launch(executable_path=place, args=["--no-sandbox"])
         page = sign_in(browser, site, color_scheme="light", **DESK)
-        page.wait_for_timeout(options.after * 1000)  # while somebody watches, the charts are finer
+        page.wait_for_timeout(options.after * 1000)  # while a page is open, the charts have a finer resolution
         if options.all is None:
             take_both(page, site)
         else:
@@ -68,7 +68,7 @@ class Site:
 
 @contextmanager
 def demo() -> Iterator[Site]:
-    """A demo of its own, on any free port."""
+    """Start a separate demo, on any free port."""
     command = [sys.executable, "-m", "dibs", "demo", "--json", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
         assert process.stdout is not None
@@ -110,7 +110,7 @@ def sign_in(browser: Browser, site: Site, **options: Any) -> Page:
 
 def shoot(page: Page, path: Path, *, whole: bool = False) -> None:
     """When the page is live, and has heard of something."""
-    page.wait_for_selector("#pulse.on")
+    page.wait_for_selector("#live-status.on")
     page.wait_for_timeout(1500)
     page.screenshot(path=path, full_page=whole)
     print(f"{path}: {path.stat().st_size / 1024:.0f} kB")

@@ -1,1 +1,1 @@
-"""The queues that are measured: how each works in a process of its own, and what its store says afterwards."""
+"""The queues that are measured: how each runs in a separate process, and how its store is checked afterwards."""

@@ -1,7 +1,7 @@
-"""A board in shared memory on which every handler notes that it ran: whoever reads it disturbs nobody.
+"""A board in shared memory on which every handler counts its runs; reading it does not disturb the workers.
 
-It says when the last handler has run without asking the database all the time, and it is how a task that ran twice,
-or never, is found out on every side alike.
+It shows when the last handler has run without polling the database, and it finds tasks that ran twice,
+or never, in the same way for every queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Seat:
 
 
 def stopped() -> threading.Event:
-    """Set when this process is told to end; for queues that leave that to their caller."""
+    """Set when this process gets a signal to end; for queues that leave signals to their caller."""
     event = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: event.set())
     return event

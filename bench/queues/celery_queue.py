@@ -1,4 +1,4 @@
-"""Celery with Redis: results ignored, many tasks fetched ahead, as its guide to optimizing says for short tasks."""
+"""Celery with Redis: results ignored, many tasks fetched ahead, as its guide recommends for short tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is measured against whom, and how: drains, enqueueing, pick-up, idling."""
+"""The contests: which queues are compared, and how: drains, enqueueing, pick-up, idling."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _release(system: System, url: str, workers: Workers) -> None:
 
 
 def _cpu(engine: Engine, workers: Workers) -> list[float]:
-    """CPU seconds of the workers, of what stands between them and the database, and of the database."""
+    """CPU seconds of the workers, of processes between them and the database, and of the database."""
     return [cpu_seconds(group) for group in (workers.found, workers.door.processes, engine.processes)]
 
 
@@ -131,7 +131,7 @@ def _until_finished(system: System, url: str, workers: Workers) -> None:
 
 
 def _rest(workers: Workers, since: int) -> None:
-    """A moment between two looks: short against what is measured, long against what a look costs."""
+    """Seconds between two reads: short compared with the measured time, long compared with the cost of a read."""
     time.sleep(0.002)
     workers.must_live()
     if time.time_ns() - since > PATIENCE * NANO:

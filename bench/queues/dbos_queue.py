@@ -53,7 +53,7 @@ def install(url: str) -> None:
 
 
 def _configure(url: str) -> None:
-    """Each process must have an id of its own."""
+    """Each process must have a unique id."""
     DBOS(
         config={
             "name": NAME,

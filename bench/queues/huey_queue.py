@@ -13,7 +13,7 @@ from bench.queues.producing import Producer
 
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
-    """Run the consumer; `setting` is the number of its threads, and how often each looks for work: "1 every 0.01"."""
+    """Run the consumer; `setting` is the number of its threads, and their polling interval: "1 every 0.01"."""
     threads, _, delay = setting.partition(" every ")
     delays = {"initial_delay": float(delay), "max_delay": float(delay)} if delay else {}
     huey, _ = _open(url, seat)

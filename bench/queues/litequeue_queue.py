@@ -13,7 +13,7 @@ from bench.queues.producing import Producer
 
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
-    """Take a message, note that it ran, say that it is done; `setting` is SQLite's synchronous."""
+    """Take a message, count its run, mark it as done; `setting` is SQLite's synchronous."""
     queue, stop = _open(url, setting), stopped()
     wait_for_start()
     seat.asks()

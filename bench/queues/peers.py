@@ -1,4 +1,4 @@
-"""The other queues: how each is measured, where its documentation says so, and what it does not do that dibs does."""
+"""The other queues: how each is measured, the source of its settings, and features of dibs that it does not have."""
 
 from __future__ import annotations
 

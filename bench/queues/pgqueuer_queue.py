@@ -21,7 +21,7 @@ ENTRYPOINT = "bench"
 
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
-    """Run the consumers; `setting` says how many, and the size of their batches: "5x10"."""
+    """Run the consumers; `setting` is their number, and the size of their batches: "5x10"."""
     uvloop.run(_work(url, setting, seat, wait_for_start))
 
 

@@ -82,7 +82,7 @@ class Workers:
         return len(self._processes)
 
     def wait_until_ready(self) -> None:
-        """Wait until each has said that it is."""
+        """Wait until each has reported that it is ready."""
         for process in self._processes:
             assert process.stdout is not None
             ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
@@ -90,7 +90,7 @@ class Workers:
                 raise RuntimeError(f"A worker did not come up. {self._said()}")
 
     def start_together(self) -> None:
-        """Let them go on."""
+        """Let them continue."""
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.write(b"\n")
@@ -137,12 +137,14 @@ def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """User and system time of these processes, and of children of theirs that have ended."""
     total = 0.0
     for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):  # its time is then its parent's, who is asked as well
+        with contextlib.suppress(
+            psutil.NoSuchProcess
+        ):  # its time is then included in that of its parent, which is read as well
             total += sum(process.cpu_times()[:4])
     return total
 
 
 def megabytes(processes: Iterable[psutil.Process]) -> tuple[float, float]:
-    """Memory: what is resident, and their share of it where pages are shared (0: the system does not tell)."""
+    """Memory: what is resident, and their share of it where pages are shared (0: not known on this system)."""
     memory = [process.memory_full_info() for process in processes]
     return sum(each.rss for each in memory) / 1e6, sum(getattr(each, "pss", 0) for each in memory) / 1e6

@@ -77,7 +77,7 @@ def produce(
     seat: int = 0,
     prepare: Callable[[Sequence[int]], Any] = list,
 ) -> Done:
-    """Enqueue the scenario's tasks. `start` returns when everybody is ready; `prepare` makes a call before that."""
+    """Enqueue the scenario's tasks. `start` returns when all processes are ready; `prepare` calls once before."""
     warm_up, timed = _calls(scenario, seat, prepare)
 
     def caller(calls: list[Any]) -> None:

@@ -27,7 +27,7 @@ PAUSE = (0.03, 0.09)
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the command in the arguments."""
     name, verb, *arguments = sys.argv[1:]
     queue = importlib.import_module(f"bench.queues.{name}")
     sys.exit(_VERBS[verb](queue, *arguments))
@@ -79,7 +79,7 @@ def _enqueue(queue: ModuleType, url: str, verb: str, batch: str, tasks: str) -> 
 
 
 def _pick_up(queue: ModuleType, url: str, tasks: str, settle: str) -> None:
-    """Enqueue a task now and then, and say when each was called and when it returned. The first opens connections."""
+    """Enqueue tasks at intervals, and print when each call began and returned. The first call opens connections."""
     pauses = [0.0, float(settle), *(random.uniform(*PAUSE) for _ in range(int(tasks) - 2))]
 
     def in_turn(producer: Producer) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ def bench(number: int) -> None:
 
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
-    """Run the worker; `setting` says which."""
+    """Run the worker; `setting` is its class."""
     _seats.append(seat)
     kind = SimpleWorker if setting == "simple" else Worker
     worker = kind([NAME], connection=Redis.from_url(url))

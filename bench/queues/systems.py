@@ -1,4 +1,4 @@
-"""What a measurement needs to know of each queue: how to fill it, how to let it go, what its store says at the end."""
+"""What a measurement needs from each queue: how to fill it, how to start it, how to check its store at the end."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class System(ABC):
 
     @abstractmethod
     def check_completed(self, engine: Engine, url: str, tasks: int) -> None:
-        """Raise unless the books say that all are completed."""
+        """Raise unless all tasks are completed in the store."""
 
     @abstractmethod
     def check_enqueued(self, engine: Engine, url: str, tasks: int) -> None:

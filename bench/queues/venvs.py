@@ -1,4 +1,4 @@
-"""Every other queue has a virtual environment of its own, in `.bench/`, so that none decides what another runs with."""
+"""Every other queue has its own virtual environment, in `.bench/`, so that no queue decides the versions of another."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _pythons(version: str) -> Iterator[str]:
 
 
 def _answer(*command: str) -> str:
-    """What it says, nothing if it fails."""
+    """The output of the command, empty if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Python, pyenv
     return done.stdout.strip() if done.returncode == 0 else ""
 

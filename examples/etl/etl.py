@@ -1,7 +1,7 @@
-"""A small ETL: find the files, clean each of them beside the others, load what is good, and say how it went.
+"""A small ETL: find the files, clean them in parallel, load the valid rows, and write a summary.
 
 `python etl.py` starts the workflow and works on it until it has ended. Its steps are kept in DIBS_URL, a SQLite file
-here unless you name another store; what it loads goes into `warehouse.db`, and its last word into `summary.json`.
+here unless you name another store; the rows are loaded into `warehouse.db`, and the summary is `summary.json`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def extract(ctx: dibs.Context) -> int:
 
 @app.task(max_attempts=3, backoff=dibs.Backoff(base=0.1))
 def clean(ctx: dibs.Context, shop: str) -> dict[str, Any]:
-    """What was read is kept: the second attempt goes on from there."""
+    """The rows that were read are kept in a checkpoint: the second attempt continues from there."""
     rows = ctx.checkpoint("read", lambda: read(shop))
     if shop == "east" and ctx.attempt == 1:
         raise ConnectionError("the price list does not answer")  # as any other service may

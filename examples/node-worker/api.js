@@ -9,7 +9,7 @@ const ANSWER_SECONDS = 15; // beyond the wait that was asked for
 const SHORTEST = 0.1, LONGEST = 10; // seconds between two tries
 const AGAIN = new Set([408, 429, 500, 502, 503, 504]);
 
-/** The server understood, and said no. */
+/** The server refused the request. */
 export class Refused extends Error {
   constructor(status, answer) {
     super(`${status} ${answer.code ?? ""}: ${answer.error ?? answer.message}`);
@@ -54,7 +54,7 @@ export class Api {
       return { response, answer: await response.json() };
     } catch {
       signal?.throwIfAborted();
-      return { response }; // nobody answered, or not to the end, or somebody who is no dibs server
+      return { response }; // no answer, an incomplete answer, or not a dibs server
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", giveUp);

@@ -11,7 +11,7 @@ export class Attempt {
   #abort = new AbortController();
   #timeOut;
   expired; // the error, once its time was over
-  over = false; // its outcome is decided, if not yet told
+  over = false; // its outcome is decided, maybe not yet written
   lost = false;
   cancelled = false;
 
@@ -19,19 +19,19 @@ export class Attempt {
     this.task = task;
     this.ref = { task_id: task.id, token: task.token };
     this.timedOut = new Promise((_, reject) => (this.#timeOut = reject));
-    this.timedOut.catch(() => {}); // it may come when nobody listens any more
+    this.timedOut.catch(() => {}); // it may be rejected when no code awaits it any more
   }
 
   get signal() {
     return this.#abort.signal;
   }
 
-  /** What the server says about the claim: held, asked to stop, or lost. */
+  /** The status of the claim at the server: held, requested to stop, or lost. */
   hear(answer) {
     this.lost ||= LOST.has(answer.code);
     this.cancelled ||= answer.cancel_requested === true;
     if (this.lost) this.#abort.abort(new Error(answer.error));
-    if (this.cancelled) this.#abort.abort(new Error("Somebody asked the task to stop."));
+    if (this.cancelled) this.#abort.abort(new Error("The cancellation of the task was requested."));
   }
 
   /** Start the clock of the task's own timeout, if it has one. */
@@ -47,7 +47,7 @@ export class Attempt {
   }
 }
 
-/** What to say of an attempt that threw this. */
+/** The outcome of an attempt that threw this. */
 export function failed(error) {
   return {
     outcome: "failed",

@@ -1,4 +1,4 @@
-// node main.js HANDLERS: a worker with the handlers of that module. The environment says the rest.
+// node main.js HANDLERS: a worker with the handlers of that module. The environment has the settings.
 
 import { hostname } from "node:os";
 import { resolve } from "node:path";
@@ -12,7 +12,7 @@ const options = {
   id: env.WORKER_ID ?? name,
   queues: env.QUEUES?.split(","),
   concurrency: Number(env.CONCURRENCY ?? 4),
-  ahead: Number(env.AHEAD ?? 0), // tasks to claim beyond those that can begin: for many short ones
+  ahead: Number(env.AHEAD ?? 0), // tasks to claim beyond those that can start now: for many short tasks
   lease: Number(env.LEASE ?? 60),
   grace: Number(env.GRACE ?? 25),
   wait: Number(env.WAIT ?? 20),

@@ -1,7 +1,7 @@
-// A worker: claims tasks in batches, runs a handler for each, keeps their leases, says how they ended.
+// A worker: claims tasks in batches, runs a handler for each, renews their leases, writes their outcomes.
 //
-// Three rules make it safe. A task is written about only under the token of its claim. Whatever had no answer is sent
-// again as it was. And when the server says that a claim is lost, the task is somebody else's: stop, write nothing.
+// Three rules make it safe. Every write about a task has the token of its claim. A request without an answer is
+// repeated unchanged. And when a claim is lost, another worker may have the task: stop, write nothing.
 
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -33,7 +33,7 @@ export class Worker {
     try {
       while (!this.#stop.signal.aborted) await this.#claim();
     } catch (error) {
-      if (!this.#stop.signal.aborted) throw error; // a key that may not work here, say
+      if (!this.#stop.signal.aborted) throw error; // for example a key without permission
     } finally {
       await this.#drain();
       timers.forEach(clearInterval);
@@ -49,15 +49,15 @@ export class Worker {
     const { concurrency, ahead, wait } = this.#options;
     const count = concurrency + ahead - this.#running.size;
     if (this.#waiting.length > 0 || count <= 0) return new Promise((resolve) => (this.#wake = resolve));
-    const wish = { ...this.#wish(), count, wait_seconds: wait, request_id: randomBytes(12).toString("hex") };
+    const request = { ...this.#filters(), count, wait_seconds: wait, request_id: randomBytes(12).toString("hex") };
     const { tasks } = await this.#api
-      .post("/api/tasks/claim", wish, { waitSeconds: wait, signal: this.#stop.signal })
+      .post("/api/tasks/claim", request, { waitSeconds: wait, signal: this.#stop.signal })
       .catch(noneFound);
     this.#waiting.push(...tasks.map((task) => new Attempt(task)));
     this.#begin();
   }
 
-  #wish() {
+  #filters() {
     const { id: worker_id, incarnation, queues, lease: lease_seconds, ahead } = this.#options;
     const task_types = Object.keys(this.#handlers);
     return { worker_id, incarnation, queues, task_types, lease_seconds, ahead: ahead > 0 };
@@ -80,7 +80,7 @@ export class Worker {
   async #run(attempt) {
     const outcome = await this.#outcome(attempt);
     attempt.over = true;
-    if (!attempt.lost) await this.#tell(attempt, outcome);
+    if (!attempt.lost) await this.#write(attempt, outcome);
     console.log(`task ${attempt.task.id} (token ${attempt.task.token}) ${attempt.lost ? "is lost" : outcome.outcome}`);
   }
 
@@ -91,7 +91,7 @@ export class Worker {
       if (task.dropped > 0) await this.#start(attempt); // its last worker vanished: now its start is written down
       const context = { task, signal, progress: (percent, message) => this.#progress(attempt, percent, message) };
       const result = await Promise.race([this.#handlers[task.task_type](task.params, context), attempt.timedOut]);
-      JSON.stringify(result); // what cannot be said is a failure, too
+      JSON.stringify(result); // a result that is not JSON is a failure, too
       return { outcome: "completed", result };
     } catch (error) {
       return attempt.cancelled ? { outcome: "cancelled" } : failed(attempt.expired ?? error);
@@ -100,10 +100,10 @@ export class Worker {
     }
   }
 
-  async #tell(attempt, outcome) {
+  async #write(attempt, outcome) {
     const [answer] = await this.#finish([attempt], outcome);
     if (outcome.outcome === "completed" && UNSTORABLE.has(answer.code)) {
-      await this.#tell(attempt, failed(new Permanent(`The result cannot be stored: ${answer.error}`)));
+      await this.#write(attempt, failed(new Permanent(`The result cannot be stored: ${answer.error}`)));
     } else {
       attempt.hear(answer);
     }
@@ -122,7 +122,7 @@ export class Worker {
     return this.#note("/api/tasks/progress", { notes: [{ ...attempt.ref, progress, message }] }, attempt);
   }
 
-  /** Tell the server something on the way; throws where the handler should not go on. */
+  /** Report progress to the server; throws if the handler should stop. */
   async #note(path, content, attempt) {
     const [answer] = await this.#ask(path, content, [attempt]);
     attempt.hear(answer);
@@ -151,7 +151,7 @@ export class Worker {
     }
   }
 
-  /** Tell that we are here, for those who look who works. Nothing depends on it. */
+  /** Send a heartbeat, for the list of workers. Nothing else depends on it. */
   async #beat(leaving = false) {
     const { id: worker_id, incarnation, queues } = this.#options;
     const body = { worker_id, incarnation, queues, task_types: Object.keys(this.#handlers), leaving };
@@ -162,7 +162,7 @@ export class Worker {
   async #drain() {
     await this.#release(this.#waiting.splice(0));
     await Promise.race([Promise.all(this.#running.values()), sleep(this.#options.grace * 1000)]);
-    await this.#release([...this.#running.keys()]); // no time left: somebody else will begin them again
+    await this.#release([...this.#running.keys()]); // no time left: other workers will start them again
     await this.#beat(true);
   }
 

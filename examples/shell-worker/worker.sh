@@ -1,5 +1,5 @@
 #!/bin/sh
-# A worker in plain shell: claims tasks of one type, runs a command for each, says how it ended. Needs curl and jq.
+# A worker in plain shell: claims tasks of one type, runs a command for each, writes its outcome. Needs curl and jq.
 #
 #     DIBS_URL=http://127.0.0.1:8787 DIBS_API_KEY=dibs_... ./worker.sh TYPE COMMAND [ARGUMENT...]
 #
@@ -100,7 +100,7 @@ keep() {
 conclude() {
     verdict=$(cat "$work/verdict")
     case $verdict:$code in
-    lost:*) say "task $id (token $token) is lost" ;; # it is somebody else's now: nothing to write
+    lost:*) say "task $id (token $token) is lost" ;; # another worker may have it now: nothing to write
     *:0) finish completed '. + {result: (if $out == "" then null else ($out | try fromjson catch .) end)}' ;;
     released:*) finish released . ;;
     cancelled:*) finish cancelled . ;;

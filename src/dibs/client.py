@@ -14,6 +14,7 @@ from dibs.errors import DibsError
 from dibs.handlers.endings import describe
 from dibs.handlers.options import (
     ClaimOptions,
+    DeadLetterOptions,
     FilterOptions,
     ListOptions,
     MatchOptions,
@@ -57,7 +58,7 @@ from dibs.model.upkeep import Check, Upkept
 from dibs.model.workflow import NewStep, NewWorkflow, Step, StepResult, Workflow, WorkflowFilter
 from dibs.observe import tracing
 from dibs.procedures import Procedure, WaitForChange
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, drive
 from dibs.worker.config import new_worker_id
 
@@ -72,7 +73,7 @@ class Dibs(ClientBase[Task]):
     def enqueue(self, type: str, params: dict[str, Any] | None = None, **options: Unpack[TaskOptions]) -> Task:
         """Store a task. The task is durable when this method returns.
 
-        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff. With a key that is
+        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff, tags. With a key that is
         already used in this queue, the existing task is returned, marked `deduplicated`; another type or other params
         under that key raise KeyConflict. Each queue has its own keys.
         """
@@ -80,7 +81,7 @@ class Dibs(ClientBase[Task]):
 
     def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
-        with tracing.enqueueing(list(tasks)) as new:
+        with tracing.enqueue_span(list(tasks)) as new:
             return [task.of(self) for task in self._run(self._store.queue.enqueue(new.what))]
 
     def register_type(
@@ -210,28 +211,27 @@ class Dibs(ClientBase[Task]):
     def redrive(
         self,
         *,
-        queue: str | None = None,
-        type: str | None = None,
-        error: str | None = None,
         limit: int | None = None,
+        **filters: Unpack[DeadLetterOptions],
     ) -> int:
-        """Retry the matching tasks of the dead letter. `error`: text in the error. Returns the number of tasks."""
-        return self._follow(procedures.redrive(self._store, DeadFilter(queue=queue, type=type, error=error), limit))
+        """Retry the matching tasks of the dead letter. Returns the number of tasks.
+
+        Filters: queue, type, error (text in the error), tags.
+        """
+        return self._follow(procedures.redrive(self._store, DeadFilter(**filters), limit))
 
     def list_dead(
         self,
         *,
-        queue: str | None = None,
-        type: str | None = None,
-        error: str | None = None,
         limit: int = 100,
         cursor: int | None = None,
+        **filters: Unpack[DeadLetterOptions],
     ) -> list[Task]:
-        """A page of the matching tasks of the dead letter, newest first. `error`: text in the error.
+        """A page of the matching tasks of the dead letter, newest first. Filters: as for redrive.
 
         The dead letter has all failed tasks except discarded ones and steps whose failure is ignored by their workflow.
         """
-        which = TaskFilter(dead=True, queue=queue, type=type, error=error, limit=limit, cursor=cursor)
+        which = TaskFilter(dead=True, limit=limit, cursor=cursor, **filters)
         return self._run(self._store.tasks.list_tasks(which))
 
     def discard(self, task_id: int) -> Task:
@@ -243,16 +243,14 @@ class Dibs(ClientBase[Task]):
         self,
         *,
         ids: Sequence[int] | None = None,
-        queue: str | None = None,
-        type: str | None = None,
-        error: str | None = None,
         limit: int | None = None,
+        **filters: Unpack[DeadLetterOptions],
     ) -> int:
-        """Discard the matching tasks of the dead letter. `error`: text in the error; `ids`: only these tasks.
+        """Discard the matching tasks of the dead letter. Filters: as for redrive; `ids`: only these tasks.
 
         Returns the number of tasks. Without any argument the whole dead letter is discarded.
         """
-        which = DeadFilter(queue=queue, type=type, error=error)
+        which = DeadFilter(**filters)
         return self._follow(procedures.discard(self._store, ids, which, limit))
 
     def pause(self, queue: str) -> None:
@@ -279,7 +277,7 @@ class Dibs(ClientBase[Task]):
         """Create or change the schedule of this name: it enqueues a task at every tick of the cron expression.
 
         `catch_up`: what to do with ticks missed while no worker or server ran: "one", "all", "none".
-        Options: queue, priority, max_attempts, timeout, backoff, enabled.
+        Options: queue, priority, max_attempts, timeout, backoff, tags, enabled.
         """
         given = {} if params is None else params
         new = NewSchedule(
@@ -324,12 +322,12 @@ class Dibs(ClientBase[Task]):
         With a key that is already used, the existing workflow is returned, marked `deduplicated`; another graph under
         that key raises KeyConflict. Keys are unique among workflows with the same set of queues.
         """
-        with tracing.starting(new) as traced:
+        with tracing.start_workflow_span(new) as traced:
             return traced.stored(self._run(self._store.workflows.start_workflow(traced.what))).of(self)
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
         """Add steps to a running workflow, all or none. They may be after existing steps."""
-        with tracing.adding(steps) as new:
+        with tracing.add_steps_span(steps) as new:
             return self._run(self._store.workflows.add_steps(check_workflow_id(workflow_id), new.what)).of(self)
 
     def get_workflow(self, workflow_id: int) -> Workflow | None:
@@ -557,8 +555,9 @@ class Dibs(ClientBase[Task]):
         """A page of tasks, newest first.
 
         Options: state, type, queue, key, worker (that holds the task or held it last), text (in the params, or in the
-        error's type and message), since and until (time of creation, `until` excluded), limit, cursor (the last id of
-        the previous page). State, type, queue and key have an index; the other filters may read many tasks.
+        error's type and message), tags (all of them), since and until (time of creation, `until` excluded), limit,
+        cursor (the last id of the previous page). State, type, queue and key have an index; the other filters may read
+        many tasks.
         """
         return self._follow(procedures.list_tasks(self._store, TaskFilter(**options)))
 
@@ -595,7 +594,7 @@ class Dibs(ClientBase[Task]):
 
     # The store
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Bring the database's schema up to date. Returns the names of the applied migrations.
 
         `note` is called with the name of each migration before it is applied. All are applied, or none.
@@ -619,7 +618,7 @@ class Dibs(ClientBase[Task]):
         self.close()
 
     def _submit(self, task: NewTask) -> Task:
-        with tracing.enqueueing([task]) as new:
+        with tracing.enqueue_span([task]) as new:
             return new.stored(self._run(self._store.queue.enqueue(new.what))[0]).of(self)
 
     def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:

@@ -15,6 +15,7 @@ from dibs.errors import DibsError
 from dibs.handlers.endings import describe
 from dibs.handlers.options import (
     ClaimOptions,
+    DeadLetterOptions,
     FilterOptions,
     ListOptions,
     MatchOptions,
@@ -58,7 +59,7 @@ from dibs.model.upkeep import Check, Upkept
 from dibs.model.workflow import NewStep, NewWorkflow, Step, StepResult, Workflow, WorkflowFilter
 from dibs.observe import tracing
 from dibs.procedures import Procedure, WaitForChange
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, drive_async
 from dibs.worker.config import new_worker_id
 
@@ -76,7 +77,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def enqueue(self, type: str, params: dict[str, Any] | None = None, **options: Unpack[TaskOptions]) -> Task:
         """Store a task. The task is durable when this method returns.
 
-        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff. With a key that is
+        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff, tags. With a key that is
         already used in this queue, the existing task is returned, marked `deduplicated`; another type or other params
         under that key raise KeyConflict. Each queue has its own keys.
         """
@@ -84,7 +85,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
-        with tracing.enqueueing(list(tasks)) as new:
+        with tracing.enqueue_span(list(tasks)) as new:
             return [task.of(self) for task in await self._run(self._store.queue.enqueue(new.what))]
 
     async def register_type(
@@ -220,30 +221,27 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def redrive(
         self,
         *,
-        queue: str | None = None,
-        type: str | None = None,
-        error: str | None = None,
         limit: int | None = None,
+        **filters: Unpack[DeadLetterOptions],
     ) -> int:
-        """Retry the matching tasks of the dead letter. `error`: text in the error. Returns the number of tasks."""
-        return await self._follow(
-            procedures.redrive(self._store, DeadFilter(queue=queue, type=type, error=error), limit)
-        )
+        """Retry the matching tasks of the dead letter. Returns the number of tasks.
+
+        Filters: queue, type, error (text in the error), tags.
+        """
+        return await self._follow(procedures.redrive(self._store, DeadFilter(**filters), limit))
 
     async def list_dead(
         self,
         *,
-        queue: str | None = None,
-        type: str | None = None,
-        error: str | None = None,
         limit: int = 100,
         cursor: int | None = None,
+        **filters: Unpack[DeadLetterOptions],
     ) -> list[Task]:
-        """A page of the matching tasks of the dead letter, newest first. `error`: text in the error.
+        """A page of the matching tasks of the dead letter, newest first. Filters: as for redrive.
 
         The dead letter has all failed tasks except discarded ones and steps whose failure is ignored by their workflow.
         """
-        which = TaskFilter(dead=True, queue=queue, type=type, error=error, limit=limit, cursor=cursor)
+        which = TaskFilter(dead=True, limit=limit, cursor=cursor, **filters)
         return await self._run(self._store.tasks.list_tasks(which))
 
     async def discard(self, task_id: int) -> Task:
@@ -255,16 +253,14 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         self,
         *,
         ids: Sequence[int] | None = None,
-        queue: str | None = None,
-        type: str | None = None,
-        error: str | None = None,
         limit: int | None = None,
+        **filters: Unpack[DeadLetterOptions],
     ) -> int:
-        """Discard the matching tasks of the dead letter. `error`: text in the error; `ids`: only these tasks.
+        """Discard the matching tasks of the dead letter. Filters: as for redrive; `ids`: only these tasks.
 
         Returns the number of tasks. Without any argument the whole dead letter is discarded.
         """
-        which = DeadFilter(queue=queue, type=type, error=error)
+        which = DeadFilter(**filters)
         return await self._follow(procedures.discard(self._store, ids, which, limit))
 
     async def pause(self, queue: str) -> None:
@@ -291,7 +287,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Create or change the schedule of this name: it enqueues a task at every tick of the cron expression.
 
         `catch_up`: what to do with ticks missed while no worker or server ran: "one", "all", "none".
-        Options: queue, priority, max_attempts, timeout, backoff, enabled.
+        Options: queue, priority, max_attempts, timeout, backoff, tags, enabled.
         """
         given = {} if params is None else params
         new = NewSchedule(
@@ -336,12 +332,12 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         With a key that is already used, the existing workflow is returned, marked `deduplicated`; another graph under
         that key raises KeyConflict. Keys are unique among workflows with the same set of queues.
         """
-        with tracing.starting(new) as traced:
+        with tracing.start_workflow_span(new) as traced:
             return traced.stored(await self._run(self._store.workflows.start_workflow(traced.what))).of(self)
 
     async def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
         """Add steps to a running workflow, all or none. They may be after existing steps."""
-        with tracing.adding(steps) as new:
+        with tracing.add_steps_span(steps) as new:
             return (await self._run(self._store.workflows.add_steps(check_workflow_id(workflow_id), new.what))).of(self)
 
     async def get_workflow(self, workflow_id: int) -> Workflow | None:
@@ -574,8 +570,9 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """A page of tasks, newest first.
 
         Options: state, type, queue, key, worker (that holds the task or held it last), text (in the params, or in the
-        error's type and message), since and until (time of creation, `until` excluded), limit, cursor (the last id of
-        the previous page). State, type, queue and key have an index; the other filters may read many tasks.
+        error's type and message), tags (all of them), since and until (time of creation, `until` excluded), limit,
+        cursor (the last id of the previous page). State, type, queue and key have an index; the other filters may read
+        many tasks.
         """
         return await self._follow(procedures.list_tasks(self._store, TaskFilter(**options)))
 
@@ -612,7 +609,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     # The store
 
-    async def migrate(self, note: Note = tell_nobody) -> list[str]:
+    async def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Bring the database's schema up to date. Returns the names of the applied migrations.
 
         `note` is called with the name of each migration before it is applied. All are applied, or none.
@@ -636,7 +633,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         await self.close()
 
     async def _submit(self, task: NewTask) -> Task:
-        with tracing.enqueueing([task]) as new:
+        with tracing.enqueue_span([task]) as new:
             return new.stored((await self._run(self._store.queue.enqueue(new.what)))[0]).of(self)
 
     async def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:

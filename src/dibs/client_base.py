@@ -89,7 +89,7 @@ class ClientBase(ABC, Generic[Enqueued]):
         """Register a function as a handler: `@app.task`, or `@app.task(max_attempts=5, timeout=30)`.
 
         Options: name, lane ("thread", "loop" or "process"), schedule with timezone and catch_up; and the defaults of
-        its tasks: queue, priority, max_attempts, timeout, backoff.
+        its tasks: queue, priority, max_attempts, timeout, backoff, tags.
         """
         decorator = TaskDecorator(self.handlers, self._submit, **options)
         return decorator if function is None else decorator(function)

@@ -64,7 +64,7 @@ limit."""
 MAX_IDLE_BATCHES = 50
 """Batches that delete nothing, after which a round of a worker's pruning ends; the next round continues from there. A
 batch that deletes a part of its limit counts as a part. So a process reads at most 250,000 tasks a minute that rules
-keep (see pruning.STRETCH), and deletes as many tasks a minute as it does without rules."""
+keep (see STRETCH in store/operations/upkeep.py), and deletes as many tasks a minute as it does without rules."""
 
 PAGE = 1000
 
@@ -173,12 +173,12 @@ def wait_workflow(store: Store, workflow_id: int, timeout: float | None) -> Proc
     return workflow
 
 
-def _until_finished(store: Store, look: Operation[Waited | None], timeout: float | None) -> Procedure[Waited | None]:
+def _until_finished(store: Store, read: Operation[Waited | None], timeout: float | None) -> Procedure[Waited | None]:
     """Read the task or workflow until it is finished or the timeout has passed; None if it does not exist."""
     deadline = None if timeout is None else time.monotonic() + timeout
     seen = 0
     while True:
-        found: Waited | None = yield look
+        found: Waited | None = yield read
         if found is None or found.finished or (deadline is not None and time.monotonic() >= deadline):
             return found
         left = POLL_INTERVAL if deadline is None else deadline - time.monotonic()
@@ -250,7 +250,7 @@ def find(
 
 
 def cancel_matching(store: Store, which: TaskMatch, note: OnProgress | None) -> Procedure[int]:
-    """Cancel all matching tasks, in batches. Returns the number of tasks that were cancelled or asked to stop."""
+    """Cancel all matching tasks, in batches. Returns the number of tasks that were cancelled or are stopping."""
     check_not_everything(which)
     if store.served:
         served = cast("ServedStore", store)
@@ -271,21 +271,21 @@ def retry_matching(store: Store, which: TaskMatch, note: OnProgress | None) -> P
 
 def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Procedure[BulkResult]:
     """Cancel the next matching tasks, for about `enough` seconds."""
-    many = partial(store.tasks.cancel_many, only=which.queues, state=which.state)
-    return (yield from _change_some(store, which, cursor, BulkChange(many, CANCELLABLE, enough)))
+    change = partial(store.tasks.cancel_many, only=which.queues, state=which.state)
+    return (yield from _change_some(store, which, cursor, BulkChange(change, CANCELLABLE, enough)))
 
 
 def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Procedure[BulkResult]:
     """Retry the next matching tasks, for about `enough` seconds."""
-    many = partial(store.tasks.retry_many, only=which.queues, state=which.state)
-    return (yield from _change_some(store, which, cursor, BulkChange(many, RETRYABLE, enough)))
+    change = partial(store.tasks.retry_many, only=which.queues, state=which.state)
+    return (yield from _change_some(store, which, cursor, BulkChange(change, RETRYABLE, enough)))
 
 
 @dataclass(frozen=True, slots=True)
 class BulkChange:
     """An operation on many tasks in these states, and the seconds for which to repeat it."""
 
-    many: Callable[[list[int]], Operation[int]]
+    change: Callable[[list[int]], Operation[int]]
     states: frozenset[State]
     seconds: float
 
@@ -295,21 +295,21 @@ def _change_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, wor
 
     The search is a separate operation, so that no lock is held while many tasks are read. A batch starts below the last
     task of the previous one, so that no task is changed twice."""
-    began, looking, moved, looked = time.monotonic(), 0.0, 0, 0
+    began, search_time, moved, looked = time.monotonic(), 0.0, 0, 0
     span, batches = batch_size.first_span(which.text), batch_size.BatchSize()
     while True:
         start = time.monotonic()
         found: FoundTasks = yield store.tasks.search(
             TaskSearch(**which.filters(), cursor=cursor, limit=batches.size), span
         )
-        cursor, looked, looking = found.cursor, looked + found.looked, looking + time.monotonic() - start
+        cursor, looked, search_time = found.cursor, looked + found.looked, search_time + time.monotonic() - start
         if ids := [task.id for task in found.tasks if task.state in work.states]:
             start = time.monotonic()
-            moved += yield work.many(ids)
+            moved += yield work.change(ids)
             batches.took(time.monotonic() - start)
         if cursor is None or time.monotonic() - began >= work.seconds:
             return BulkResult(moved, cursor)
-        span = batch_size.next_span(span, looked, looking, batch_size.READ_TIME)
+        span = batch_size.next_span(span, looked, search_time, batch_size.READ_TIME)
 
 
 def _change_all(some: Callable[[int | None], Procedure[BulkResult]], note: OnProgress | None) -> Procedure[int]:
@@ -332,14 +332,14 @@ def upkeep(store: Store, processor: str) -> Procedure[Upkept]:
     """Tick, promote, recover, expire, finalize, mend and prune, in batches, until nothing is left or MAX_BATCHES is
     reached."""
     ticked = yield from tick(store)
-    promoted, recovered, expired, finalized = yield from tend(store, processor)
-    pruned, history, workers, mended = yield from clear(store)
+    promoted, recovered, expired, finalized = yield from run_urgent_upkeep(store, processor)
+    pruned, history, workers, mended = yield from run_cleanup(store)
     if mended:
         finalized += yield from finalize_due(store, processor)
     return Upkept(promoted, recovered, pruned, history, workers, ticked, expired, finalized, mended)
 
 
-def tend(store: Store, processor: str) -> Procedure[tuple[int, int, int, int]]:
+def run_urgent_upkeep(store: Store, processor: str) -> Procedure[tuple[int, int, int, int]]:
     """The urgent half of upkeep: promote, recover, expire and finalize. Returns the number of each."""
     promoted = yield from _until_done(store.upkeep.promote())
     recovered = yield from _until_done(store.upkeep.recover())
@@ -348,7 +348,7 @@ def tend(store: Store, processor: str) -> Procedure[tuple[int, int, int, int]]:
     return promoted, recovered, expired, finalized
 
 
-def clear(store: Store, pruning: Pruning | None = None) -> Procedure[tuple[int, int, int, int]]:
+def run_cleanup(store: Store, pruning: Pruning | None = None) -> Procedure[tuple[int, int, int, int]]:
     """The other half of upkeep: mend, and prune tasks, history and workers. Returns the number of each.
 
     With a `pruning`, only one round of it. Mending comes first: a step must not be deleted before its workflow has

@@ -110,7 +110,7 @@ class Site:
 
 def live(page: Page) -> None:
     """Wait until the page hears of changes, and mark it: what it shows from now on came without a reload."""
-    expect(page.locator("#pulse")).to_have_class(re.compile(r"\bon\b"))
+    expect(page.locator("#live-status")).to_have_class(re.compile(r"\bon\b"))
     page.evaluate("window.stillTheSame = true")
 
 

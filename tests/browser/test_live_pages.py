@@ -58,7 +58,7 @@ def test_a_change_between_the_page_and_its_first_update_is_shown(site: Site) -> 
 def test_a_page_shows_the_age_of_its_figures_while_the_store_does_not_answer(site: Site, url: str) -> None:
     page = site.visitor("read", at="/queues")
     live(page)
-    sign = page.locator("#pulse")
+    sign = page.locator("#live-status")
     with psycopg.connect(url) as holding:
         holding.execute("LOCK TABLE dibs_workers IN ACCESS EXCLUSIVE MODE")
         expect(sign).to_have_class(re.compile(r"\boff\b"))

@@ -34,6 +34,17 @@ def test_tasks_are_listed_by_key_worker_time_and_text(run: Run, client: dibs.Dib
     assert listed(run, "--until", "1h ago") == listed(run, "--until", "2020-01-31") == []
 
 
+def test_tasks_are_listed_and_changed_by_tags(run: Run, client: dibs.Dibs) -> None:
+    one = run("enqueue", "resize", "--tag", "eu", "--tag", "vip", "--json").json["task"]
+    two = client.enqueue("resize", tags=["eu"])
+    assert one["tags"] == ["eu", "vip"]
+    assert listed(run, "--tag", "eu") == [two.id, one["id"]]
+    assert listed(run, "--tag", "eu", "--tag", "vip") == [one["id"]]
+    assert "tags:        eu, vip\n" in run("tasks", "show", str(one["id"])).out
+    assert run("tasks", "cancel", "--all", "--tag", "vip").out == "1 task cancelled.\n"
+    assert (state(client, one["id"]), state(client, two.id)) == ("cancelled", "pending")
+
+
 def test_an_invalid_time_is_wrong_usage(run: Run, client: dibs.Dibs) -> None:
     done = run("tasks", "list", "--since", "tomorrow")
     assert (done.code, done.err.splitlines()[0]) == (2, "error: 'tomorrow' is not a valid time.")

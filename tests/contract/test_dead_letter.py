@@ -57,7 +57,7 @@ def test_a_step_whose_failure_was_ignored_is_not_in_the_dead_letter(app: Any) ->
     assert app.stats().depth["failed"] == 2
     assert app.redrive() == 1
     assert events(app, ignored)[-2:] == [Event.FAILED, Event.IGNORED]
-    assert "went on" in str(app.explain(ignored))
+    assert "continued without it" in str(app.explain(ignored))
 
 
 @on_databases
@@ -131,7 +131,7 @@ def test_a_task_that_does_not_exist_cannot_be_discarded(app: Any) -> None:
 
 def test_an_ignored_step_cannot_be_discarded(app: Any) -> None:
     ignored = ignored_step(app)
-    with pytest.raises(dibs.WrongState, match="went on without it"):
+    with pytest.raises(dibs.WrongState, match="continued without it"):
         app.discard(ignored)
     assert app.discard_dead(ids=[ignored]) == 0
 

@@ -162,6 +162,13 @@ def test_the_largest_backoff_after_many_failures_is_its_cap(app: Any, clock: Clo
     assert [wait / year for wait in waits] == pytest.approx([1] * 70, abs=0.1)
 
 
+def test_the_database_computes_the_delay_that_backoff_computes(app: Any, clock: Clock) -> None:
+    backoff = Backoff(base=0.001, cap=365 * 24 * 3600)
+    waits = wait_after_each_failure(app, clock, 45, backoff=backoff)
+    wanted = [backoff.delay(failures) for failures in range(1, 46)]
+    assert [wait / want for wait, want in zip(waits, wanted, strict=True)] == pytest.approx([1] * 45, abs=0.1)
+
+
 def test_a_failed_task_with_a_backoff_of_zero_is_claimable_at_once(app: Any) -> None:
     claim = claimed(app, backoff=Backoff(base=0, cap=0))
     assert app.fail(claim, "no").will_retry

@@ -344,13 +344,13 @@ def test_explain_names_the_holder_and_the_lease_of_a_claimed_task(app: Any) -> N
     explanation = explained(app, task)
     assert codes(explanation) == ["claimed"]
     assert f"claimed by worker-7 until {task.lease_until:%Y-%m-%d %H:%M:%S} UTC" in str(explanation)
-    assert "asked to stop" not in str(explanation)
+    assert "cancellation was requested" not in str(explanation)
 
 
 def test_explain_reports_the_cancel_request_of_a_claimed_task(app: Any) -> None:
     task = task_in(app, "claimed")
     app.cancel(task.id)
-    assert "asked to stop" in str(explained(app, task))
+    assert "cancellation was requested" in str(explained(app, task))
 
 
 def test_explain_reports_that_the_queue_is_paused(app: Any, clock: Clock) -> None:

@@ -53,14 +53,14 @@ DEVELOPMENT = ("0001_tasks", "0002_workers_and_types", "0003_claims_ahead")
 
 
 def known(engine: str) -> tuple[Migration, ...]:
-    migrations: tuple[Migration, ...] = import_module(f"dibs.store.{engine}.migrating").KNOWN
+    migrations: tuple[Migration, ...] = import_module(f"dibs.store.{engine}.migrations").KNOWN
     return migrations
 
 
 @pytest.fixture
 def later(engine: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Migration, ...]:
     """This dibs has further migrations."""
-    monkeypatch.setattr(f"dibs.store.{engine}.migrating.KNOWN", (*known(engine), *LATER))
+    monkeypatch.setattr(f"dibs.store.{engine}.migrations.KNOWN", (*known(engine), *LATER))
     return LATER
 
 
@@ -189,7 +189,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(
     make_first_version(engine, empty_url)
     before = tables(engine, empty_url), applied(empty_url)
     broken = Migration(3, "0003_broken", "INSERT INTO dibs_notes (task_id) VALUES (NULL);", 1)
-    monkeypatch.setattr(f"dibs.store.{engine}.migrating.KNOWN", (*known(engine), LATER[0], broken))
+    monkeypatch.setattr(f"dibs.store.{engine}.migrations.KNOWN", (*known(engine), LATER[0], broken))
     with pytest.raises(dibs.StoreError):
         open_app(empty_url).migrate()
     assert (tables(engine, empty_url), applied(empty_url)) == before

@@ -322,7 +322,7 @@ def test_a_round_of_upkeep_of_a_worker_continues_where_the_round_before_ended(
     mixed(app, clock)
     app.set_retention("cancelled", 0, type="rare")
     client, rounds = dibs.Dibs(url, clock=clock), procedures.Pruning()
-    pruned = [client._follow(procedures.clear(client._store, rounds))[0] for _ in range(8)]
+    pruned = [client._follow(procedures.run_cleanup(client._store, rounds))[0] for _ in range(8)]
     assert sum(pruned[:4]) == 3
     assert pruned[0] == 0
     client.close()
@@ -336,11 +336,11 @@ def test_a_task_that_was_committed_late_is_found_by_the_next_pass(
     mixed(app, clock, rare=1)
     app.set_retention("cancelled", 0, type="late")
     client, rounds = dibs.Dibs(url, clock=clock), procedures.Pruning()
-    client._follow(procedures.clear(client._store, rounds))
+    client._follow(procedures.run_cleanup(client._store, rounds))
     [late] = finished(app, "late")
     run_sql(url, f"UPDATE dibs_tasks SET finished_at = 1 WHERE id = {late}")  # before all that was read
-    assert client._follow(procedures.clear(client._store, rounds))[0] == 0
-    assert sum(client._follow(procedures.clear(client._store, rounds))[0] for _ in range(4)) == 1
+    assert client._follow(procedures.run_cleanup(client._store, rounds))[0] == 0
+    assert sum(client._follow(procedures.run_cleanup(client._store, rounds))[0] for _ in range(4)) == 1
     assert app.get(late) is None
     client.close()
 

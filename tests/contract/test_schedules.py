@@ -422,9 +422,8 @@ class Broken(Exception):
 
 def broken_after(app: Any, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     """Let the operations of the client stop when they want to run this statement."""
-    from dibs.store.postgres.connection import AsyncExecutor
-    from dibs.store.postgres.connection import Executor as PostgresExecutor
-    from dibs.store.sqlite.connection import Executor as SqliteExecutor
+    from dibs.store.postgres.connection import AsyncPostgresExecutor, PostgresExecutor
+    from dibs.store.sqlite.connection import SqliteExecutor
 
     def stopping(execute: Callable[..., Any]) -> Callable[..., Any]:
         def stop_or_execute(self: Any, wanted: Any) -> Any:
@@ -434,12 +433,12 @@ def broken_after(app: Any, monkeypatch: pytest.MonkeyPatch, statement: str) -> N
 
         return stop_or_execute
 
-    for executor in (AsyncExecutor, PostgresExecutor, SqliteExecutor):
+    for executor in (AsyncPostgresExecutor, PostgresExecutor, SqliteExecutor):
         monkeypatch.setattr(executor, "__call__", stopping(executor.__call__))
 
 
 @pytest.mark.database("it breaks a statement")
-@pytest.mark.parametrize("statement", ["enqueue", "note_tick"])
+@pytest.mark.parametrize("statement", ["enqueue", "record_tick"])
 def test_a_schedule_whose_enqueue_fails_keeps_its_next_tick(
     app: Any, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
@@ -456,8 +455,8 @@ def test_a_schedule_whose_enqueue_fails_keeps_its_next_tick(
 
 KILLED = """
 import os, sys, dibs
-from dibs.store.sqlite.connection import Executor as Sqlite
-from dibs.store.postgres.connection import Executor as Postgres
+from dibs.store.sqlite.connection import SqliteExecutor as Sqlite
+from dibs.store.postgres.connection import PostgresExecutor as Postgres
 
 def dying(execute):
     def die_or_execute(self, statement):

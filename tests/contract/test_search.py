@@ -52,7 +52,7 @@ def failed(app: Any, error: Failure, **options: Any) -> int:
 
 
 def test_a_search_result_shows_the_state_of_the_task(app: Any, clock: Clock) -> None:
-    task = app.enqueue("resize", {"image": 7}, queue="media", priority=5, max_attempts=2, key="order-7")
+    task = app.enqueue("resize", {"image": 7}, queue="media", priority=5, max_attempts=2, key="order-7", tags=["eu"])
     claim = app.claim("worker-7", lease=30)
     app.progress(claim, 40)
     app.cancel(task.id)
@@ -78,6 +78,7 @@ def test_a_search_result_shows_the_state_of_the_task(app: Any, clock: Clock) -> 
         error=None,
         cancel_requested=True,
         error_head=None,
+        tags=["eu"],
     )
 
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 import dibs
+from dibs.store.coalesce import Coalescer
 from dibs.store.operation import Coalesce, Operation, drive
-from dibs.store.postgres.gathering import Gathering
 from dibs.store.postgres.wakeups import PostgresWakeups
 from dibs.store.sqlite import writer
 from dibs.store.sqlite.connection import clock
-from dibs.store.sqlite.creating import create
-from dibs.store.sqlite.line import Line
+from dibs.store.sqlite.database_file import create
+from dibs.store.sqlite.lock_queue import LockQueue
 from dibs.store.sqlite.writer import Writer
 from tests.helpers.forking import open_files
 from tests.helpers.interrupting import interrupt_everywhere
@@ -131,31 +131,31 @@ def test_a_call_interrupted_while_waiting_for_the_lock_blocks_no_other_call(
 
 def test_a_call_interrupted_in_the_lock_queue_does_not_hold_up_other_calls(path: Path) -> None:
     """Its place comes up when it does not want it any more."""
-    lines: list[Line] = []
+    lines: list[LockQueue] = []
 
     def before() -> None:
         for line in lines:
             line.close()
-        lines[:] = [Line(path), Line(path)]
-        assert lines[0].stand(PATIENCE)
-        lines[1].stand(0)  # so that its thread is there: Python's own way to start one knows nothing of interrupts
+        lines[:] = [LockQueue(path), LockQueue(path)]
+        assert lines[0].wait_turn(PATIENCE)
+        lines[1].wait_turn(0)  # so that its thread is there: Python's own way to start one knows nothing of interrupts
         for line in lines:
             line.leave()
-        until(lambda: not lines[1]._standing)
-        assert lines[0].stand(PATIENCE)
+        until(lambda: not lines[1]._waiting)
+        assert lines[0].wait_turn(PATIENCE)
 
-    def stand() -> None:
+    def wait_turn() -> None:
         try:
-            lines[1].stand(0.01)
+            lines[1].wait_turn(0.01)
             lines[1].leave()
         except BaseException:  # as the writer does
             lines[1].leave()
             raise
 
-    for interrupt in interrupt_everywhere(stand, before):
+    for interrupt in interrupt_everywhere(wait_turn, before):
         lines[0].close()
-        with closing(Line(path)) as other:
-            assert other.stand(PATIENCE), interrupt
+        with closing(LockQueue(path)) as other:
+            assert other.wait_turn(PATIENCE), interrupt
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
@@ -232,15 +232,17 @@ def test_callers_whose_writes_an_interrupted_thread_should_have_committed_get_a_
 
 
 def test_callers_whose_enqueues_an_interrupted_thread_should_have_sent_get_a_reply() -> None:
-    gathering = Gathering()
-    operation = an_operation()
+    coalescer: Coalescer[str, int, int] = Coalescer()
 
     def be_busy(work: Callable[[], object]) -> object:
-        return gathering.run(operation, None, lambda *_: work())
+        return coalescer.run("key", 0, lambda *_: [work()])
 
-    crowd = Crowd(be_busy, lambda: gathering.run(operation, None, send))
-    crowd.waiting = lambda: sum(len(line.waiting) for line in gathering._lines.values())
-    assert_nobody_waits_for_ever(crowd, lambda: gathering.run(operation, None, send))
+    def call() -> object:
+        return coalescer.run("key", 0, send)
+
+    crowd = Crowd(be_busy, call)
+    crowd.waiting = lambda: sum(len(queue.waiting) for queue in coalescer._queues.values())
+    assert_nobody_waits_for_ever(crowd, call)
 
 
 def an_operation() -> Operation[Any]:
@@ -252,5 +254,5 @@ def each(items: Sequence[Any]) -> Generator[Any, Any, Sequence[Any]]:
     return items
 
 
-def send(operation: Operation[Any], by: str | None) -> Any:
-    return drive(operation.begin(), lambda _: None)
+def send(key: str, items: Sequence[int]) -> Sequence[int]:
+    return drive(each(items), lambda _: None)

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import dibs
-from dibs.store.postgres import gathering
+from dibs.store import coalesce
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
 
@@ -49,7 +49,7 @@ def call_while_locked(url: str, calls: list[Callable[[], Any]]) -> list[Any]:
 
 def threads_in_line() -> int:
     """How many threads wait for another one's operation to end."""
-    waits = (gathering.__file__, "wait")
+    waits = (coalesce.__file__, "wait")
     return sum((frame.f_code.co_filename, frame.f_code.co_name) == waits for frame in sys._current_frames().values())
 
 

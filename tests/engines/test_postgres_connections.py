@@ -186,7 +186,7 @@ def test_a_client_that_freezes_in_a_transaction_loses_its_row_locks(url: str, mo
         assert claim is not None
 
         def fall_silent() -> Statements[int]:
-            yield Statement("hold_tasks", {"ids": [claim.task_id]})
+            yield Statement("lock_tasks", {"ids": [claim.task_id]})
             if next(tries) == 0:
                 until(lambda: app.upkeep().recovered == 1)
             yield Statement("clock")

@@ -260,7 +260,7 @@ def test_other_processes_are_notified_also_after_the_server_ended_the_idle_sessi
 
 @pytest.mark.parametrize("name", ["lock_timeout", "statement_timeout"])
 def test_a_program_waits_for_a_concurrent_migration_under_any_default_timeouts(empty_url: str, name: str) -> None:
-    from dibs.store.postgres.migrating import LOCK
+    from dibs.store.postgres.migrations import LOCK
 
     set_default(empty_url, name, "250ms")
     with psycopg.connect(empty_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import dibs
+from dibs.store.postgres import outages
 from dibs.store.postgres import store as postgres_store
-from dibs.store.postgres import telling
 from tests.helpers.postgres import Cluster, database_url, new_data_folder
 from tests.helpers.silent import silent_server
 from tests.helpers.waiting import let_pass, until
@@ -47,7 +47,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> float:
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     """What a process says that has said nothing yet."""
-    monkeypatch.setattr(telling, "_outages", telling.Outages())
+    monkeypatch.setattr(outages, "_outages", outages.Outages())
     caplog.set_level(logging.WARNING)
     return caplog
 
@@ -164,7 +164,7 @@ def test_the_first_call_logs_what_it_waits_for(log: pytest.LogCaptureFixture, im
 def test_an_outage_that_lasts_is_logged_again_after_a_minute(
     log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, impatient: float
 ) -> None:
-    monkeypatch.setattr(telling, "SAY_AGAIN", 0.5)
+    monkeypatch.setattr(outages, "LOG_INTERVAL", 0.5)
     with dibs.Dibs(AWAY) as app, pytest.raises(dibs.StoreUnavailable):
         app.stats()
     assert 2 <= len(lines(log)) <= 4

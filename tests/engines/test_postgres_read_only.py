@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import dibs
-from dibs.store.postgres.migrating import migrate
+from dibs.store.postgres.migrations import migrate
 from dibs.store.postgres.wakeups import PostgresWakeups
 from tests.helpers.borrowed import Borrowed
 from tests.helpers.databases import run_sql
@@ -93,7 +93,7 @@ def test_a_call_that_meets_a_read_only_server_succeeds_once_the_server_can_be_wr
 def test_a_server_that_stays_read_only_is_reported_as_unavailable_after_the_usual_time(
     open_app: Callable[..., Any], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.store.postgres.patience.POOL_TIMEOUT", 1.0)
+    monkeypatch.setattr("dibs.store.postgres.outages.POOL_TIMEOUT", 1.0)
     app = open_app(url)
     app.enqueue("before")
     end_sessions(url)
@@ -138,7 +138,7 @@ def test_migrations_wait_for_a_server_that_can_be_written(empty_url: str) -> Non
 
 
 def test_migrations_of_a_server_that_stays_read_only_give_up(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dibs.store.postgres.patience.POOL_TIMEOUT", 0.5)
+    monkeypatch.setattr("dibs.store.postgres.outages.POOL_TIMEOUT", 0.5)
     with read_only(empty_url), pytest.raises(dibs.StoreUnavailable, match="read-only"):
         migrate(empty_url)
 

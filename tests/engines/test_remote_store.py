@@ -26,7 +26,7 @@ from dibs.model.claim import ClaimRequest
 from dibs.redaction import redact
 from dibs.server.config import ServerConfig
 from dibs.store.remote import conversation
-from dibs.store.remote.call import FILL, get, split
+from dibs.store.remote.request import FILL, get, split
 from dibs.store.remote.store import RemoteStore
 from tests.helpers import forking
 from tests.helpers.clients import run
@@ -587,11 +587,11 @@ def test_a_call_during_close_leaves_no_connection_open(server: str) -> None:
     connections = app._store._opened()  # type: ignore[attr-defined]
     app.close()  # between the look for the connections and their use
     assert connections.send(get("/api/queues"), None) is not None
-    assert connections._line is None
+    assert connections._client is None
 
     async def use_late() -> int:
         await connections.send_async(get("/api/queues"), None)
-        return len(connections._async_lines)
+        return len(connections._async_clients)
 
     assert asyncio.run(use_late()) == 0
 

@@ -16,7 +16,7 @@ import pytest
 import dibs
 from dibs.errors import StoreBusy
 from dibs.store.sqlite import writer
-from dibs.store.sqlite.line import Line
+from dibs.store.sqlite.lock_queue import LockQueue
 from tests.helpers.waiting import until
 
 LONG = 30.0
@@ -28,8 +28,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def line(path: Path) -> Iterator[Line]:
-    with closing(Line(path)) as line:
+def line(path: Path) -> Iterator[LockQueue]:
+    with closing(LockQueue(path)) as line:
         yield line
 
 
@@ -53,18 +53,18 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def test_waiters_of_the_lock_queue_become_first_in_order(path: Path) -> None:
-    lines = [Line(path) for _ in range(5)]
+    lines = [LockQueue(path) for _ in range(5)]
     order: list[int] = []
 
-    def stand(number: int) -> None:
-        assert lines[number].stand(LONG)
+    def wait_turn(number: int) -> None:
+        assert lines[number].wait_turn(LONG)
         order.append(number)
         lines[number].leave()
 
-    assert lines[0].stand(0)
+    assert lines[0].wait_turn(0)
     with ThreadPoolExecutor(len(lines)) as pool:
-        others = [pool.submit(stand, number) for number in range(1, len(lines))]
-        until(lambda: all(each._standing for each in lines[1:]), 10)
+        others = [pool.submit(wait_turn, number) for number in range(1, len(lines))]
+        until(lambda: all(each._waiting for each in lines[1:]), 10)
         assert order == []
         lines[0].leave()
         for other in others:
@@ -74,40 +74,40 @@ def test_waiters_of_the_lock_queue_become_first_in_order(path: Path) -> None:
         each.close()
 
 
-def test_a_waiter_that_gave_up_does_not_hold_up_the_lock_queue(path: Path, line: Line) -> None:
+def test_a_waiter_that_gave_up_does_not_hold_up_the_lock_queue(path: Path, line: LockQueue) -> None:
     with frozen_first(path):
-        assert not line.stand(0.01)
+        assert not line.wait_turn(0.01)
         line.leave()
-        assert not line.stand(LONG)  # at once: its thread still stands there
-    until(lambda: not line._standing, 10)
-    with closing(Line(path)) as another:
-        assert another.stand(LONG)
+        assert not line.wait_turn(LONG)  # at once: its thread still stands there
+    until(lambda: not line._waiting, 10)
+    with closing(LockQueue(path)) as another:
+        assert another.wait_turn(LONG)
         another.leave()
-    assert line.stand(LONG)
+    assert line.wait_turn(LONG)
 
 
-def test_leaving_the_lock_queue_without_being_first_changes_nothing(path: Path, line: Line) -> None:
-    assert line.stand(0)
-    with closing(Line(path)) as another:
-        assert not another.stand(0.01)
+def test_leaving_the_lock_queue_without_being_first_changes_nothing(path: Path, line: LockQueue) -> None:
+    assert line.wait_turn(0)
+    with closing(LockQueue(path)) as another:
+        assert not another.wait_turn(0.01)
         another.leave()
-        with closing(Line(path)) as third:
-            assert not third.stand(0.01)
+        with closing(LockQueue(path)) as third:
+            assert not third.wait_turn(0.01)
 
 
-def test_closing_a_lock_queue_lets_the_next_waiter_be_first(path: Path, line: Line) -> None:
-    first = Line(path)
-    assert first.stand(0)
+def test_closing_a_lock_queue_lets_the_next_waiter_be_first(path: Path, line: LockQueue) -> None:
+    first = LockQueue(path)
+    assert first.wait_turn(0)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(line.stand, LONG)
-        until(lambda: line._standing, 10)
+        waiting = pool.submit(line.wait_turn, LONG)
+        until(lambda: line._waiting, 10)
         first.close()
         assert waiting.result(LONG)
 
 
-def test_a_closed_lock_queue_cannot_be_waited_in(line: Line) -> None:
+def test_a_closed_lock_queue_cannot_be_waited_in(line: LockQueue) -> None:
     line.close()
-    assert not line.stand(LONG)
+    assert not line.wait_turn(LONG)
     line.leave()
     line.close()
 
@@ -115,7 +115,7 @@ def test_a_closed_lock_queue_cannot_be_waited_in(line: Line) -> None:
 def test_a_frozen_first_waiter_costs_the_others_their_order_and_nothing_else(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "IN_LINE", 0.05)
+    monkeypatch.setattr(writer, "TURN_TIMEOUT", 0.05)
     with dibs.Dibs(f"sqlite:///{path}") as app:
         app.enqueue("t")
         with frozen_first(path), ThreadPoolExecutor(1) as pool:
@@ -144,13 +144,15 @@ def test_without_a_lock_queue_file_writers_try_out_of_order(path: Path) -> None:
         assert waiting.result(LONG).id == 2
 
 
-def test_a_writer_that_gives_up_leaves_the_lock_queue(path: Path, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_gives_up_leaves_the_lock_queue(
+    path: Path, line: LockQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "BUSY_TIMEOUT", 0.05)
     with dibs.Dibs(f"sqlite:///{path}") as app:
         app.enqueue("t")
         with locked(path), pytest.raises(StoreBusy):
             app.enqueue("t")
-        assert line.stand(0)
+        assert line.wait_turn(0)
 
 
 def thread_named(name: str) -> bool:

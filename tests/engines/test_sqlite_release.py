@@ -16,8 +16,8 @@ from dibs.server.config import ServerConfig
 from dibs.server.run import serving
 from dibs.store import doctor
 from dibs.store.open import open_store
-from dibs.store.sqlite import release
-from dibs.store.sqlite.release import has_wal_fix
+from dibs.store.sqlite import maintenance
+from dibs.store.sqlite.maintenance import has_wal_fix
 
 AFFECTED = (3, 50, 4)
 FIXED = (3, 51, 3)
@@ -116,7 +116,7 @@ def test_workers_that_start_concurrently_warn_once(
 @pytest.mark.parametrize("page", ["README.md", "docs/guides/deploying.md"])
 def test_the_documentation_names_the_releases_with_the_fix(page: str) -> None:
     text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
-    fixed = re.findall(r"3\.\d+\.\d+", release.FIXED)
+    fixed = re.findall(r"3\.\d+\.\d+", maintenance.FIXED)
     assert len(fixed) == 3
     assert [number for number in fixed if number not in text] == []
     assert all(has_wal_fix(tuple(map(int, number.split(".")))) for number in fixed)  # type: ignore[arg-type]

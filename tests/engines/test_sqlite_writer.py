@@ -22,7 +22,7 @@ import dibs
 from dibs import ClaimLost, ClaimRef, KeyConflict, NewTask, StoreBusy, StoreError, Verdict
 from dibs.store.operation import Operation, Statements
 from dibs.store.sqlite import writer
-from dibs.store.sqlite.creating import create
+from dibs.store.sqlite.database_file import create
 from dibs.store.sqlite.readers import READERS, Readers
 from tests.helpers import forking
 from tests.helpers.processes import ROOT, ask_all, processes

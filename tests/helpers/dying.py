@@ -85,7 +85,7 @@ def run(url: str, now: int, at: int) -> None:
     or a slow life would have more points than another."""
     points.dies_at = at
     os.environ["PGAPPNAME"] = NAME
-    validation.KEPT_FOR = math.inf
+    validation.CACHE_SECONDS = math.inf
     with dibs.Dibs(url, clock=lambda: now) as app:
         sweep_every(app, math.inf)
         process(app)
@@ -122,18 +122,18 @@ def wrap(executor: Any) -> None:
 
 
 def wrap_history() -> None:
-    append = sqlite.Executor._append_history
+    append = sqlite.SqliteExecutor._append_history
 
     def pass_by_first(self: Any, rows: Any) -> None:
         points.pass_by()
         append(self, rows)
 
-    sqlite.Executor._append_history = pass_by_first  # type: ignore[method-assign]
+    sqlite.SqliteExecutor._append_history = pass_by_first  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
-    wrap(sqlite.Executor)
-    wrap(postgres.Executor)
+    wrap(sqlite.SqliteExecutor)
+    wrap(postgres.PostgresExecutor)
     wrap_history()
     say("ready")
     for line in sys.stdin:

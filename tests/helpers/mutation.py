@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dibs.store.migrate import Migration
-from dibs.store.postgres import migrating
+from dibs.store.postgres import migrations
 from dibs.store.sql import SqlFiles
 from dibs.store.sqlite import finalization
 
@@ -107,7 +107,7 @@ def mutations() -> list[Mutation]:
 def apply(mutation: Mutation) -> None:
     """Break the condition for the rest of this process."""
     if mutation.engine == "postgres" and mutation.statement in FUNCTIONS:
-        migrating.KNOWN = tuple(_without_fence(each, mutation) for each in migrating.KNOWN)
+        migrations.KNOWN = tuple(_without_fence(each, mutation) for each in migrations.KNOWN)
         return
     if mutation.statement in CODE:
         finalization._check_holder = CODE[mutation.statement][mutation.fence]

@@ -20,8 +20,8 @@ from typing import Any
 
 import psycopg
 
-from dibs.store.postgres.migrating import migrate
-from dibs.store.postgres.store import Connections, PostgresStore
+from dibs.store.postgres.migrations import migrate
+from dibs.store.postgres.store import PostgresConnections, PostgresStore
 
 _numbers = itertools.count(1)
 
@@ -102,7 +102,7 @@ class Lending:
         """Drop what is left."""
         for lent in self._free:
             self._drop(lent)
-        PostgresStore.open_connections = Connections
+        PostgresStore.open_connections = PostgresConnections
 
     def _drop(self, lent: Lent) -> None:
         if kept := KEPT.pop(lent.url, None):
@@ -122,7 +122,7 @@ class Lent:
         self._times = 0
 
     def _connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.url, autocommit=True, application_name=OURS)
+        return open_session(self.url, application_name=OURS)
 
     @property
     def session(self) -> psycopg.Connection[Any] | None:
@@ -157,8 +157,8 @@ class Lent:
             time.sleep(0.002)
 
 
-class KeptConnections(Connections):
-    """Connections that outlive the stores that use them."""
+class KeptConnections(PostgresConnections):
+    """PostgresConnections that outlive the stores that use them."""
 
     def __init__(self, url: str) -> None:
         super().__init__(f"{url}&application_name={OURS}")
@@ -199,6 +199,12 @@ SESSIONS: dict[str, Lent] = {}
 """Lent databases whose session a test may use, by their URL."""
 
 
+def open_session(url: str, **options: str) -> psycopg.Connection[Any]:
+    """A session in autocommit mode that an idle timeout, which a test sets for its database, does not end."""
+    given = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
+    return psycopg.connect(url, autocommit=True, options=f"{given} -c idle_session_timeout=0", **options)
+
+
 @contextlib.contextmanager
 def session(url: str) -> Iterator[psycopg.Connection[Any]]:
     """A session in autocommit mode: the open session of a lent database unless another thread uses that session,
@@ -210,7 +216,7 @@ def session(url: str) -> Iterator[psycopg.Connection[Any]]:
         finally:
             lent.in_use.release()
     else:
-        with psycopg.connect(url, autocommit=True) as connection:
+        with open_session(url) as connection:
             yield connection
 
 
@@ -218,16 +224,16 @@ KEPT_LOOPS: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 """Event loops that live as long as the test process; their pools are closed by `close_pools_of`."""
 
 
-def open_connections(url: str) -> Connections:
+def open_connections(url: str) -> PostgresConnections:
     """The kept connections to a lent database, else new ones."""
     kept = KEPT.get(url)
-    return kept if kept is not None and kept.usable else Connections(url)
+    return kept if kept is not None and kept.usable else PostgresConnections(url)
 
 
 async def close_pools_of_running_loop() -> None:
     """Close the kept pools of an event loop before the loop ends."""
     for kept in KEPT.values():
-        await Connections.close_async(kept)
+        await PostgresConnections.close_async(kept)
 
 
 OURS = "dibs-tests"

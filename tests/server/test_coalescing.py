@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import dibs
 from dibs import KeyConflict, NewTask, StoreBusy
 from dibs.model.claim import ClaimRequest
-from dibs.server.desk import Desk
+from dibs.server.coalescing import CoalescedRequests
 from dibs.server.long_poll import LongPolls
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
@@ -49,8 +49,8 @@ def test_an_outage_during_coalesced_enqueues_fails_only_the_tasks_that_were_not_
 
     async def do(store: Any) -> list[Any]:
         fail_at(store, 5, StoreBusy("The store is busy."))  # the first alone, the rest together, and these one by one
-        desk = Desk(store, lambda answers: None)
-        return await asyncio.gather(*(desk.enqueue(new, None) for new in news), return_exceptions=True)
+        requests = CoalescedRequests(store, lambda answers: None)
+        return await asyncio.gather(*(requests.enqueue(new, None) for new in news), return_exceptions=True)
 
     first, second, third, fourth = with_store(url, do)
     assert (first.params, second.params) == ({"n": 1}, {"n": 2})

@@ -143,13 +143,13 @@ def test_live_statistics_are_read_rarely_while_no_client_watches(
     taken = server.service.live_stats
     client = server.client()
     assert client.get("/queues").status_code == 200
-    until(lambda: taken.looks > 0)
+    until(lambda: taken.reads > 0)
     until(lambda: not taken.watched)
-    looks = taken.looks
+    reads = taken.reads
     let_pass(0.4)  # twenty readings, if a client watched
-    assert taken.looks <= looks + 2  # one was under way, and a minute may have begun
+    assert taken.reads <= reads + 2  # one was under way, and a minute may have begun
     with watching(client) as heard:
-        heard.until(lambda _: taken.looks > looks + 3)
+        heard.until(lambda _: taken.reads > reads + 3)
     until(lambda: not taken.watched)
 
 

@@ -602,7 +602,7 @@ def test_health_and_readiness_need_no_key(keyed: Served) -> None:
 def test_a_server_whose_database_does_not_answer_is_alive_and_not_ready(
     http: httpx.Client, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "PATIENCE", 0.3)
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     ok(http.get("/ready"))
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE dibs_history")

@@ -129,7 +129,7 @@ def test_readiness_reports_that_the_event_loop_was_stuck(
 def test_readiness_reports_that_no_thread_answers(
     serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "PATIENCE", 0.3)
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     server = serve(keys=False)
     client, free, full = server.client(), threading.Event(), threading.Event()
 
@@ -156,7 +156,7 @@ def test_readiness_reports_that_no_thread_answers(
 def test_readiness_reports_that_the_store_cannot_be_written(
     serve: Callable[..., Served], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "PATIENCE", 0.3)
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     client = serve(keys=False).client()
     assert client.get("/ready").status_code == 200
     with no_writes(url):

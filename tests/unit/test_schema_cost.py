@@ -80,10 +80,10 @@ def test_the_estimate_itself_is_short_for_a_large_recursive_schema() -> None:
 def test_a_validation_process_that_ended_while_it_was_idle_is_replaced() -> None:
     processes = Processes()
     try:
-        assert processes.ask("{}", "{}", decided=False, seconds=10).valid
+        assert processes.validate("{}", "{}", decided=False, seconds=10).valid
         [child] = processes._idle
         child._process.kill()
-        assert processes.ask("false", "{}", decided=False, seconds=10).message is not None
+        assert processes.validate("false", "{}", decided=False, seconds=10).message is not None
     finally:
         processes.close()
 
@@ -92,8 +92,8 @@ def test_a_validation_that_takes_too_long_ends_only_its_own_process() -> None:
     processes = Processes()
     try:
         with pytest.raises(TooSlow, match="longer than"):
-            processes.ask(json.dumps(ENDLESS), "{}", decided=False, seconds=0.5)
-        assert processes.ask("{}", "{}", decided=False, seconds=10).valid
+            processes.validate(json.dumps(ENDLESS), "{}", decided=False, seconds=0.5)
+        assert processes.validate("{}", "{}", decided=False, seconds=10).valid
     finally:
         processes.close()
 
@@ -110,8 +110,8 @@ def test_the_start_of_a_validation_process_does_not_count_for_the_time_limit(
     fresh_processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "PROGRAM", f"import time; time.sleep(2); {processes.PROGRAM}")
-    assert fresh_processes.ask("{}", "{}", decided=False, seconds=1).valid
-    assert not fresh_processes.ask("false", "{}", decided=True, seconds=1).valid
+    assert fresh_processes.validate("{}", "{}", decided=False, seconds=1).valid
+    assert not fresh_processes.validate("false", "{}", decided=True, seconds=1).valid
 
 
 @pytest.mark.parametrize("program", ["raise SystemExit", "import time; time.sleep(60)"], ids=["ends", "hangs"])
@@ -119,9 +119,9 @@ def test_a_validation_process_that_cannot_start_is_an_error_without_endless_retr
     fresh_processes: Processes, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     monkeypatch.setattr(processes, "PROGRAM", program)
-    monkeypatch.setattr(processes, "STARTING", 1.0, raising=False)
+    monkeypatch.setattr(processes, "START_LIMIT", 1.0, raising=False)
     with pytest.raises(StoreError, match="could not be started") as refused:
-        fresh_processes.ask("{}", "{}", decided=False, seconds=1)
+        fresh_processes.validate("{}", "{}", decided=False, seconds=1)
     assert refused.value.hint
 
 
@@ -131,7 +131,7 @@ def test_a_validation_process_may_use_half_a_gibibyte() -> None:
 
     processes = Processes()
     try:
-        assert processes.ask("{}", "{}", decided=False, seconds=10).valid
+        assert processes.validate("{}", "{}", decided=False, seconds=10).valid
         [child] = processes._idle
         assert resource.prlimit(child._process.pid, resource.RLIMIT_AS) == (512 * 1024**2, 512 * 1024**2)
     finally:

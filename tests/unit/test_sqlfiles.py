@@ -67,7 +67,7 @@ ONLY = {
         "wanted",
         "claim_any",  # other claims may hold the locks of all candidates
         "finalize",  # one call of a function, for programs in other languages as well; SQLite does it step by step
-        "hold_workflows",  # on SQLite the write lock excludes other writers
+        "lock_workflows",  # on SQLite the write lock excludes other writers
         "in_turn",  # the same
         "one_snapshot",  # on SQLite every read is one
         "gaps",  # on SQLite ids are committed in their order

@@ -356,7 +356,7 @@ def test_with_policy_continue_a_failed_step_can_be_retried_while_other_steps_run
 def test_a_step_whose_failure_was_ignored_cannot_be_retried(app: Any) -> None:
     order = start(app, step("a", on_failure="ignore"), step("b", "a"))
     fail(app, order, "a")
-    with pytest.raises(dibs.WrongState, match="its failure was ignored and its workflow went on"):
+    with pytest.raises(dibs.WrongState, match="its failure was ignored and its workflow continued"):
         app.retry(task_of(app, order, "a"))
 
 

@@ -235,7 +235,7 @@ def test_a_released_claim_cannot_finalize(app: Any) -> None:
     order = ready(app)
     token = app.claim_finalization(order, P1).token
     app.release_finalization(order, P1, token)
-    with pytest.raises(FinalizationLost, match="nobody holds it now"):
+    with pytest.raises(FinalizationLost, match="no processor holds it now"):
         app.finalize(order, P1, token)
     assert state(app, order) == "running"
 

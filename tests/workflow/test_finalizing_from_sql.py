@@ -201,7 +201,7 @@ def test_only_the_holder_of_the_token_renews_releases_or_finalizes(
         assert "not_found" in one(sql, statement, 404, ME, 1)
     assert tables.read(url) == before
     assert one(sql, RELEASE, order, ME, token) == (True,)
-    assert one(sql, FINALIZE, order, ME, token)[5].endswith("nobody holds it now.")
+    assert one(sql, FINALIZE, order, ME, token)[5].endswith("no processor holds it now.")
 
 
 NAMES = [None, "", "two\nlines", "x" * 256, "\x7f"]

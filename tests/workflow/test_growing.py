@@ -263,7 +263,7 @@ def test_a_task_without_a_workflow_cannot_add_steps(app: Any, url: str) -> None:
     held = app.claim_by_id(app.enqueue("plain").id, WORKER)
     before = tables.read(url)
     for ref in (held, ClaimRef(held.task_id, held.token, held.worker_id)):
-        with pytest.raises(dibs.InvalidValue, match="is no step of a workflow"):
+        with pytest.raises(dibs.InvalidValue, match="is not a step of a workflow"):
             app.complete(ref, steps=PAGES)
     assert tables.read(url) == before
 
@@ -286,7 +286,7 @@ WRONG = {
     "after 'nobody'": [step("a"), step("b", "nobody")],
     "wait for each other": [step("a", "b"), step("b", "a")],
     "same name": [step("a"), step("a")],
-    "after one that itself waits": [step("a", "join")],
+    "has a parent that itself waits": [step("a", "join")],
     "itself waits for task": [step("a"), step("b", "a", "last")],
 }
 

@@ -124,5 +124,5 @@ def test_explain_reports_that_a_step_waits_for_its_sub_workflow_to_begin(app: An
     message = f"It is a step of workflow {pages}, which has not begun."
     assert why(app, pages, "p") == [("blocked", message)]
     complete(app, order, "a")
-    running = f"It is running: it stands for a workflow (workflow-{pages})."
+    running = f"It is running: it represents a workflow (workflow-{pages})."
     assert why(app, order, "pages") == [("claimed", running)]

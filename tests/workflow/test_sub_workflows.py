@@ -275,7 +275,7 @@ def test_a_step_inside_a_sub_workflow_whose_failure_was_ignored_cannot_be_retrie
     pages = inner(app, order, "pages")
     fail(app, pages, "p")
     finalize(app, pages)
-    with pytest.raises(dibs.WrongState, match="went on"):
+    with pytest.raises(dibs.WrongState, match="continued"):
         app.retry(task_of(app, pages, "p"))
     assert (state(app, pages), states(app, pages)) == ("failed", {"p": "failed"})
 
@@ -351,7 +351,7 @@ def test_cancelling_the_step_of_a_sub_workflow_that_never_began_cancels_the_work
 
 def test_the_step_of_a_running_sub_workflow_can_only_be_cancelled_by_its_workflow(app: Any) -> None:
     order = start(app, sub("pages", step("p")))
-    with pytest.raises(dibs.WrongState, match="it stands for a workflow"):
+    with pytest.raises(dibs.WrongState, match="it represents a workflow"):
         app.cancel(task_of(app, order, "pages"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from dibs.cli.options import (
     JsonOption,
     LimitOption,
     QueueOption,
+    TagOption,
     TypeOption,
     UrlOption,
     YesOption,
@@ -61,13 +62,14 @@ def list_dead(
     type: TypeOption = None,
     queue: QueueOption = None,
     error: ErrorTextOption = None,
+    tags: TagOption = None,
     limit: LimitOption = 50,
     cursor: CursorOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the tasks of the dead letter, newest first."""
-    criteria = given(type=type, queue=queue, error=error, limit=limit, cursor=cursor)
+    criteria = given(type=type, queue=queue, error=error, tags=tags or None, limit=limit, cursor=cursor)
     with open_client(ctx, url, as_json) as (client, output):
         from dibs.wire.tasks import Page
 
@@ -87,6 +89,7 @@ def redrive(
     queue: QueueOption = None,
     type: TypeOption = None,
     error: ErrorTextOption = None,
+    tags: TagOption = None,
     limit: MaxCountOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -95,7 +98,12 @@ def redrive(
 ) -> None:
     """Retry tasks of the dead letter: they become pending, with all their attempts."""
     with open_client(ctx, url, as_json) as (client, output):
-        _apply(output, REDRIVE, DeadTasks(client, queue, type, error), DeadLetterRequest(limit, dry_run, yes))
+        _apply(
+            output,
+            REDRIVE,
+            DeadTasks(client, given(queue=queue, type=type, error=error, tags=tags or None)),
+            DeadLetterRequest(limit, dry_run, yes),
+        )
 
 
 @app.command("discard")
@@ -109,6 +117,7 @@ def discard(
     queue: QueueOption = None,
     type: TypeOption = None,
     error: ErrorTextOption = None,
+    tags: TagOption = None,
     every: Annotated[bool, typer.Option("--all", help="All tasks of the dead letter.")] = False,
     limit: MaxCountOption = None,
     dry_run: DryRunOption = False,
@@ -117,11 +126,14 @@ def discard(
     as_json: JsonOption = False,
 ) -> None:
     """Remove tasks from the dead letter. They stay failed, keep their history, and are pruned as usual."""
-    if not (ids or queue or type or error or every):
-        raise typer.BadParameter("Give task ids, a filter (--queue, --type, --error), or --all.")
+    if not (ids or queue or type or error or tags or every):
+        raise typer.BadParameter("Give task ids, a filter (--queue, --type, --error, --tag), or --all.")
     with open_client(ctx, url, as_json) as (client, output):
         _apply(
-            output, DISCARD, DeadTasks(client, queue, type, error, ids or None), DeadLetterRequest(limit, dry_run, yes)
+            output,
+            DISCARD,
+            DeadTasks(client, given(queue=queue, type=type, error=error, tags=tags or None), ids or None),
+            DeadLetterRequest(limit, dry_run, yes),
         )
 
 
@@ -162,11 +174,9 @@ def _apply(output: Output, action: DeadLetterAction, tasks: DeadTasks, request: 
 class DeadTasks:
     """The tasks of the dead letter that match the filters."""
 
-    def __init__(
-        self, client: Dibs, queue: str | None, type: str | None, error: str | None, ids: list[int] | None = None
-    ) -> None:
+    def __init__(self, client: Dibs, filters: dict[str, Any], ids: list[int] | None = None) -> None:
         self._client = client
-        self._filters = given(queue=queue, type=type, error=error)
+        self._filters = filters
         self._ids = ids
 
     def count(self, limit: int | None) -> int:

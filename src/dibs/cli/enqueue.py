@@ -49,6 +49,9 @@ def enqueue(
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Maximum duration of one attempt.")
     ] = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag of the task; up to 20 of them.")
+    ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -61,6 +64,7 @@ def enqueue(
         key=key,
         max_attempts=max_attempts,
         timeout=timeout,
+        tags=tags or None,
     )
     read = read_params(params)
     with open_client(ctx, url, as_json, create=True) as (app, output):

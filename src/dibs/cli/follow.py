@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.cli import text
 from dibs.cli.output import STYLES, Output
+from dibs.history_follower import HistoryFollower
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
@@ -18,8 +19,8 @@ POLL_INTERVAL = 0.25
 PAGE = 1000
 
 GAP_TIMEOUT = 10.0
-"""Seconds to wait for a missing id in the history. On PostgreSQL, entries become visible in the order in which their
-transactions commit, not in the order of their ids; the ids of a transaction that failed never appear."""
+"""Seconds to wait for a missing id in the history. Entries behind a gap are printed at once, so a long wait delays
+nothing."""
 
 WIDTHS = (10, 9, 20, 12, 6, 9, 19, 0)
 
@@ -47,6 +48,8 @@ def _matches(task: Task, criteria: dict[str, Any]) -> bool:
         return False
     if "until" in criteria and task.created_at >= criteria["until"]:
         return False
+    if not set(criteria.get("tags", ())) <= set(task.tags):
+        return False
     return "text" not in criteria or _contains(task, criteria["text"])
 
 
@@ -58,33 +61,27 @@ def _contains(task: Task, wanted: str) -> bool:
 
 
 class HistoryTail:
-    """Reads the entries at the end of the history, each entry once."""
+    """Reads the entries at the end of the history, each entry once.
+
+    Unlike the event feed of the server it does not hold back the entries behind a gap: no reader resumes after the last
+    printed entry, so the order need not be kept.
+    """
 
     def __init__(self, client: Dibs) -> None:
         self._client = client
-        self._position = last_entry(client)  # all ids up to this one were read or skipped
-        self._beyond_gap: dict[int, float] = {}  # ids read beyond a gap, with the time of reading
+        self._follower = HistoryFollower(last_entry(client), gap_timeout=GAP_TIMEOUT)
+        self._beyond_gap: set[int] = set()  # ids that were read beyond the position of the follower
 
     def new_entries(self) -> Iterator[HistoryEntry]:
         """Yield the entries that were written since the last call."""
-        after = self._position
+        after = self._follower.position
         while page := self._client.history_after(after, PAGE):
-            yield from (entry for entry in page if self._is_new(entry.id))
+            yield from (entry for entry in page if entry.id not in self._beyond_gap)
+            self._beyond_gap.update(entry.id for entry in page)
             after = page[-1].id
-        self._close_gaps()
-
-    def _is_new(self, entry_id: int) -> bool:
-        if entry_id in self._beyond_gap:
-            return False
-        self._beyond_gap[entry_id] = time.monotonic()
-        return True
-
-    def _close_gaps(self) -> None:
-        for entry_id in sorted(self._beyond_gap):
-            if entry_id != self._position + 1 and time.monotonic() - self._beyond_gap[entry_id] < GAP_TIMEOUT:
-                break
-            self._position = entry_id
-            del self._beyond_gap[entry_id]
+        read = sorted(self._beyond_gap)
+        passed = self._follower.advance(read, after)
+        self._beyond_gap.difference_update(read[:passed])
 
 
 def last_entry(client: Dibs) -> int:

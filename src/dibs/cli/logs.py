@@ -119,7 +119,7 @@ class JsonFormatter(TimedFormatter):
         entry["message"] = record.getMessage()
         entry |= {name: value for name, value in given.items() if name not in entry}
         if "trace_id" not in given:
-            entry |= tracing.ids()
+            entry |= tracing.current_ids()
         if trace := self.trace_of(record):
             entry["traceback"] = trace
         if record.stack_info:

@@ -146,6 +146,10 @@ WorkerOption = Annotated[
         autocompletion=complete_worker,
     ),
 ]
+TagOption = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="Only tasks with this tag; several: tasks with all of them."),
+]
 SinceOption = Annotated[
     str | None,
     typer.Option(

@@ -86,11 +86,14 @@ def add(
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Maximum duration of one attempt.")
     ] = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag of its tasks; up to 20 of them.")
+    ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add a schedule, or change the schedule of this name."""
-    task_options = given(queue=queue, priority=priority, max_attempts=max_attempts, timeout=timeout)
+    task_options = given(queue=queue, priority=priority, max_attempts=max_attempts, timeout=timeout, tags=tags or None)
     options = given(timezone=timezone, catch_up=catch_up) | task_options
     read = read_params(params)
     with open_client(ctx, url, as_json) as (client, output):
@@ -171,5 +174,7 @@ def _pairs(schedule: Schedule) -> Iterator[tuple[str, str]]:
     yield "attempts", str(schedule.max_attempts)
     if schedule.timeout:
         yield "timeout", f"{schedule.timeout:g} s"
+    if schedule.tags:
+        yield "tags", text.line(", ".join(schedule.tags))
     yield "set by", schedule.source
     yield "params", text.pretty(schedule.params)

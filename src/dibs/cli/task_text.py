@@ -73,6 +73,8 @@ def _state_fields(task: Task) -> Iterator[tuple[str, str]]:
         yield "worker", text.line(task.worker_id)
     if task.key:
         yield "key", text.line(task.key)
+    if task.tags:
+        yield "tags", text.line(", ".join(task.tags))
     if task.workflow_id:
         yield "workflow", str(task.workflow_id)
     if task.timeout:

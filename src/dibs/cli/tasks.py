@@ -20,6 +20,7 @@ from dibs.cli.options import (
     QueueOption,
     SinceOption,
     StateOption,
+    TagOption,
     TaskIdArgument,
     TaskIdsArgument,
     TextOption,
@@ -66,6 +67,7 @@ def list_tasks(
     since: SinceOption = None,
     until: UntilOption = None,
     content: TextOption = None,
+    tags: TagOption = None,
     limit: LimitOption = 50,
     cursor: CursorOption = None,
     follow: Annotated[
@@ -76,7 +78,15 @@ def list_tasks(
 ) -> None:
     """List tasks, newest first (with --follow: oldest first)."""
     criteria = filters(
-        state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content
+        state=state,
+        type=type,
+        queue=queue,
+        key=key,
+        worker=worker,
+        since=since,
+        until=until,
+        text=content,
+        tags=tags or None,
     )
     page = given(limit=limit, cursor=cursor)
     with open_client(ctx, url, as_json) as (client, output):
@@ -164,6 +174,7 @@ def cancel(
     since: SinceOption = None,
     until: UntilOption = None,
     content: TextOption = None,
+    tags: TagOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     url: UrlOption = None,
@@ -171,7 +182,15 @@ def cancel(
 ) -> None:
     """Cancel tasks by id, or all that match. Waiting tasks end at once; claimed tasks are asked to stop."""
     criteria = filters(
-        state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content
+        state=state,
+        type=type,
+        queue=queue,
+        key=key,
+        worker=worker,
+        since=since,
+        until=until,
+        text=content,
+        tags=tags or None,
     )
     bulk.check(task_ids or [], every, criteria, dry_run=dry_run, yes=yes)
     with open_client(ctx, url, as_json) as (client, output):
@@ -198,6 +217,7 @@ def retry(
     since: SinceOption = None,
     until: UntilOption = None,
     content: TextOption = None,
+    tags: TagOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     url: UrlOption = None,
@@ -206,7 +226,15 @@ def retry(
     """Retry tasks by id, or all that match: failed, cancelled and scheduled tasks become pending, with all their
     attempts."""
     criteria = filters(
-        state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content
+        state=state,
+        type=type,
+        queue=queue,
+        key=key,
+        worker=worker,
+        since=since,
+        until=until,
+        text=content,
+        tags=tags or None,
     )
     bulk.check(task_ids or [], every, criteria, dry_run=dry_run, yes=yes)
     with open_client(ctx, url, as_json) as (client, output):

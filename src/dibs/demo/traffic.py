@@ -111,9 +111,10 @@ def requests_per_second(passed: float) -> float:
 def upload_picture() -> None:
     """Enqueue two sizes of a picture with different priorities, and a mail."""
     picture = random.randint(1, 99_999)
-    resize.enqueue(picture, width=random.choice([320, 800, 1600]))
-    resize.options(priority=0).enqueue(picture, width=64)
-    send_mail.options(key=f"thanks-{picture}").enqueue(f"visitor-{picture}@example.com", about="Thank you")
+    tags = [f"album-{picture % 20}", random.choice(["web", "phone"])]
+    resize.options(tags=tags).enqueue(picture, width=random.choice([320, 800, 1600]))
+    resize.options(priority=0, tags=[*tags, "thumbnail"]).enqueue(picture, width=64)
+    send_mail.options(key=f"thanks-{picture}", tags=tags).enqueue(f"visitor-{picture}@example.com", about="Thank you")
 
 
 def view_page() -> None:

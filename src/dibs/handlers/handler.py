@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
@@ -24,7 +24,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-SCHEDULE_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "backoff")
+SCHEDULE_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "backoff", "tags")
 """The options of a handler that also apply to the tasks of its schedule."""
 
 
@@ -53,6 +53,7 @@ class HandlerOptions(TypedDict, total=False):
     max_attempts: int
     timeout: float | None
     backoff: Backoff
+    tags: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ class TaskOptions(TypedDict, total=False):
     timeout: float | None
     key: str | None
     backoff: Backoff
+    tags: Sequence[str]
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -30,6 +31,7 @@ class ScheduleOptions(TypedDict, total=False):
     max_attempts: int
     timeout: float | None
     backoff: Backoff
+    tags: Sequence[str]
     enabled: bool | None
 
 
@@ -70,6 +72,7 @@ class MatchOptions(TypedDict, total=False):
     text: str | None
     since: datetime | None
     until: datetime | None
+    tags: Sequence[str] | None
 
 
 class ListOptions(MatchOptions, total=False):
@@ -77,6 +80,15 @@ class ListOptions(MatchOptions, total=False):
 
     limit: int
     cursor: int | None
+
+
+class DeadLetterOptions(TypedDict, total=False):
+    """Filters for the dead letter; all given filters must match. `error`: text in the error's type and message."""
+
+    queue: str | None
+    type: str | None
+    error: str | None
+    tags: Sequence[str] | None
 
 
 class WorkflowListOptions(TypedDict, total=False):

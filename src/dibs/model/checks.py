@@ -27,6 +27,16 @@ TRACEPARENT = "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$"
 _traceparent = re.compile(TRACEPARENT)
 
 
+MAX_TAGS = 20
+MAX_TAG = 64
+TAG = r'^[^\x00-\x20\x7f-\x9f",\\]([^\x00-\x1f\x7f-\x9f",\\]*[^\x00-\x20\x7f-\x9f",\\])?$'
+"""One line without spaces at its ends. A comma separates tags in URLs and in the search box; quotes and backslashes are
+escaped in JSON, and a filter compares a tag with the stored JSON."""
+
+
+_tag = re.compile(TAG)
+
+
 def check_integer(value: Any, what: str, least: int, most: int) -> int:
     """Check for an int (not a bool) within bounds, and return it."""
     if type(value) is not int:
@@ -70,6 +80,21 @@ def check_trace(value: Any) -> str:
 def is_trace(value: Any) -> bool:
     """True for a W3C traceparent."""
     return type(value) is str and _traceparent.fullmatch(value) is not None
+
+
+def check_tags(tags: Any) -> None:
+    """Check for a list of up to MAX_TAGS tags."""
+    if isinstance(tags, str) or not isinstance(tags, Sequence):
+        raise InvalidValue(f"tags must be a list of strings, not {tags!r}.")
+    if len(tags) > MAX_TAGS:
+        raise InvalidValue(f"tags has {len(tags)} entries; the limit is {MAX_TAGS}.")
+    for tag in tags:
+        if type(tag) is str and not 1 <= len(tag) <= MAX_TAG:
+            raise InvalidValue(f"A tag must have 1 to {MAX_TAG} characters; {tag!r:.80} has {len(tag):,}.")
+        check_name(tag, "A tag")
+        if not _tag.fullmatch(tag):
+            hint = "Write a tag without commas, quotes and backslashes, and without spaces at its ends."
+            raise InvalidValue(f"The tag {tag!r} is not allowed.", hint=hint)
 
 
 def to_micros(moment: datetime) -> int:

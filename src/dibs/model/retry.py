@@ -1,4 +1,8 @@
-"""The delay before a retry: exponential backoff with jitter."""
+"""The delay before a retry: exponential backoff with jitter.
+
+`exponential_delay` is the only place in Python with the formula. The SQL fragment `backoff` computes the same for tasks
+(see there why).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ import msgspec
 from dibs.errors import InvalidValue
 
 JITTER = 0.1
+MAX_DOUBLINGS = 40
+"""Limits the exponent: 40 doublings turn a second into 35,000 years, longer than every `cap`."""
+
 YEAR = 365 * 24 * 3600
 
 
@@ -26,8 +33,19 @@ class Backoff(msgspec.Struct, frozen=True):
             )
 
     def delay(self, failures: int) -> float:
-        """Seconds to wait after the n-th failure, before jitter; the engines compute the same in SQL."""
-        return min(self.cap, self.base * 2.0 ** min(failures - 1, 40))
+        """Seconds to wait after the n-th failure, before jitter."""
+        return exponential_delay(failures, self.base, self.cap)
+
+
+def exponential_delay(failures: int, base: float, cap: float) -> float:
+    """`base` seconds after the first failure, doubled with each further failure, at most `cap`."""
+    return min(cap, base * 2.0 ** min(failures - 1, MAX_DOUBLINGS))
+
+
+def reconnect_delay(failures: int, base: float, cap: float) -> float:
+    """Seconds to wait before dibs itself tries again, after the n-th failure in a row: between half of the exponential
+    delay and all of it, so that processes that failed together do not return together."""
+    return exponential_delay(failures, base, cap) * random.uniform(0.5, 1.0)
 
 
 def jitter() -> float:

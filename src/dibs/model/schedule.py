@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
@@ -47,6 +48,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     timeout: float | None = None
     backoff: Backoff = Backoff()
+    tags: Sequence[str] = []
 
     def __post_init__(self) -> None:
         check_schedule_name(self.name)
@@ -82,6 +84,7 @@ class Schedule(msgspec.Struct, frozen=True):
     last_at: datetime | None = None  # the last enqueued tick, and its task
     last_task_id: int | None = None
     last_error: str | None = None  # why the last tick was refused
+    tags: list[str] = []
 
 
 def task_of(schedule: NewSchedule | Schedule, tick: datetime | None = None) -> NewTask:
@@ -94,6 +97,7 @@ def task_of(schedule: NewSchedule | Schedule, tick: datetime | None = None) -> N
         max_attempts=schedule.max_attempts,
         timeout=schedule.timeout,
         backoff=schedule.backoff,
+        tags=schedule.tags,
         run_at=tick,
         key=None if tick is None else tick_key(schedule.name, tick),
     )

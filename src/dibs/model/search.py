@@ -10,7 +10,7 @@ import msgspec
 
 from dibs.codec import check_name, encode
 from dibs.errors import InvalidValue
-from dibs.model.checks import check_integer, check_moment, check_names
+from dibs.model.checks import check_integer, check_moment, check_names, check_tags
 from dibs.model.claim import MAX_BATCH
 from dibs.model.task import STATES, State, Task
 
@@ -21,7 +21,8 @@ class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Filters for tasks; a task matches if all filters match.
 
     `queues`: the only queues to search, in addition to the other filters. `text`: occurs in the params, or in the
-    error's type and message. The task was created at or after `since` and before `until`.
+    error's type and message. The task was created at or after `since` and before `until`. `tags`: the task has all of
+    them.
     """
 
     state: str | None = None
@@ -33,6 +34,7 @@ class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    tags: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.state is not None and self.state not in STATES:
@@ -45,6 +47,7 @@ class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
                 check_moment(time, what)
         check_names(self.queues, "queues", "The queue")
         _check_text(self.text)
+        _check_tags(self.tags)
 
     def _names(self) -> list[tuple[str | None, str]]:
         return [
@@ -61,7 +64,8 @@ class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_search(self) -> bool:
         """True if a filter is set for which the task list has no index."""
-        return any(value is not None for value in (self.key, self.worker, self.text, self.since, self.until))
+        searched = (self.key, self.worker, self.text, self.since, self.until, self.tags)
+        return any(value is not None for value in searched)
 
 
 def check_not_everything(which: TaskMatch) -> None:
@@ -69,8 +73,16 @@ def check_not_everything(which: TaskMatch) -> None:
     if all(value is None for name, value in which.filters().items() if name != "queues"):
         raise InvalidValue(
             "A bulk action needs at least one filter.",
-            hint="Give a state, type, queue, key, worker, text or time; to act on all tasks, give a `since` long ago.",
+            hint="Give a state, type, queue, key, worker, text, tags or time. A `since` long ago matches all tasks.",
         )
+
+
+def _check_tags(tags: Any) -> None:
+    if tags is None:
+        return
+    check_tags(tags)
+    if not tags:
+        raise InvalidValue("tags is an empty list, which matches every task.", hint="Leave it out to match every task.")
 
 
 def _check_text(text: Any) -> None:
@@ -98,9 +110,9 @@ class TaskFilter(TaskMatch, frozen=True, kw_only=True):
             check_name(self.error, "The error text")
         if self.error is not None and not self.dead:
             raise InvalidValue("Only the dead letter can be listed by error.", hint="Add dead=True.")
-        if self.dead and self.needs_search:
+        if self.dead and any(each is not None for each in (self.key, self.worker, self.text, self.since, self.until)):
             raise InvalidValue(
-                "The dead letter is listed by queue, type and error only.",
+                "The dead letter is listed by queue, type, error and tags only.",
                 hint="Leave out key, worker, text and times, or list failed tasks with state='failed'.",
             )
         check_integer(self.limit, "limit", 1, MAX_BATCH)
@@ -109,7 +121,7 @@ class TaskFilter(TaskMatch, frozen=True, kw_only=True):
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters for the dead letter: by queue, type, and text in the error's type and message.
+    """Filters for the dead letter: by queue, type, text in the error's type and message, and tags.
 
     `only`: of workflow steps, those whose workflow has all its tasks in these queues, since a retry continues the
     workflow.
@@ -119,12 +131,14 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     error: str | None = None
     only: Sequence[str] | None = None
+    tags: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         for value, what in ((self.queue, "The queue"), (self.type, "The task type"), (self.error, "The error text")):
             if value is not None:
                 check_name(value, what)
         check_names(self.only, "only", "The queue")
+        _check_tags(self.tags)
 
 
 ALL_DEAD = DeadFilter()
@@ -185,6 +199,7 @@ class TaskSummary(msgspec.Struct, frozen=True):
     error: str | None
     cancel_requested: bool
     error_head: str | None
+    tags: list[str]
 
 
 class FoundTasks(msgspec.Struct, frozen=True):

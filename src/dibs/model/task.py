@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
@@ -10,7 +11,7 @@ import msgspec
 
 from dibs.codec import check_name
 from dibs.errors import InvalidValue
-from dibs.model.checks import check_integer, check_moment, check_seconds, check_trace
+from dibs.model.checks import check_integer, check_moment, check_seconds, check_tags, check_trace
 from dibs.model.retry import Backoff
 
 DEFAULT_QUEUE = "default"
@@ -129,6 +130,7 @@ class Task(msgspec.Struct, frozen=True, dict=True):
     """The W3C traceparent of the span that enqueued the task."""
     set_aside: SetAside | None = None
     """Why the failed task is not in the dead letter; None if it is, or if the task has not failed."""
+    tags: list[str] = []
 
     @property
     def finished(self) -> bool:
@@ -166,6 +168,7 @@ class NewTask(msgspec.Struct, frozen=True):
     backoff: Backoff = Backoff()
     trace: str | None = None
     """The W3C traceparent of the span that enqueues the task."""
+    tags: Sequence[str] = []
 
     def __post_init__(self) -> None:
         check_name(self.type, "The task type")
@@ -175,6 +178,8 @@ class NewTask(msgspec.Struct, frozen=True):
             check_name(self.key, "The key")
         if self.trace is not None:
             check_trace(self.trace)
+        if self.tags != []:
+            check_tags(self.tags)
         check_integer(self.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
         check_integer(self.max_attempts, "max_attempts", 1, MAX_MAX_ATTEMPTS)
         if self.delay is not None:

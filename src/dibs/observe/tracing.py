@@ -99,25 +99,25 @@ class EnqueueSpan(Generic[T]):
             self.what = self._stamp(self.what, trace)
 
 
-def enqueueing(tasks: Sequence[NewTask]) -> EnqueueSpan[Sequence[NewTask]]:
+def enqueue_span(tasks: Sequence[NewTask]) -> EnqueueSpan[Sequence[NewTask]]:
     """The span for an enqueue of tasks."""
-    return EnqueueSpan(tasks, stamped_tasks, _task_attributes)
+    return EnqueueSpan(tasks, tasks_with_trace, _task_attributes)
 
 
-def starting(new: NewWorkflow) -> EnqueueSpan[NewWorkflow]:
+def start_workflow_span(new: NewWorkflow) -> EnqueueSpan[NewWorkflow]:
     """The span for the start of a workflow."""
-    return EnqueueSpan(new, stamped_workflow, _workflow_attributes)
+    return EnqueueSpan(new, workflow_with_trace, _workflow_attributes)
 
 
-def adding(steps: Sequence[NewStep]) -> EnqueueSpan[Sequence[NewStep]]:
+def add_steps_span(steps: Sequence[NewStep]) -> EnqueueSpan[Sequence[NewStep]]:
     """The span for the addition of steps to a workflow."""
-    return EnqueueSpan(steps, stamped_steps, _step_attributes)
+    return EnqueueSpan(steps, steps_with_trace, _step_attributes)
 
 
 # Attempts
 
 
-def begin(claim: Claim) -> Span | None:
+def begin_attempt(claim: Claim) -> Span | None:
     """Start the span of an attempt, a child of the span that enqueued the task. None if the program does not use
     tracing."""
     if not is_traced():
@@ -141,7 +141,7 @@ def begin(claim: Claim) -> Span | None:
     return _tracer().start_span("dibs.attempt", _parent(task.trace), SpanKind.CONSUMER, about)
 
 
-def active(span: Span | None) -> AbstractContextManager[Any]:
+def activate(span: Span | None) -> AbstractContextManager[Any]:
     """A context manager that makes the span current: spans, log entries and tasks of the handler belong to it."""
     if span is None:
         return _UNTRACED
@@ -150,7 +150,7 @@ def active(span: Span | None) -> AbstractContextManager[Any]:
     return use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
 
-def end(span: Span | None, outcome: Outcome | None) -> None:
+def end_attempt(span: Span | None, outcome: Outcome | None) -> None:
     """End the span with the outcome of the attempt (None: the claim was lost). A second call does nothing."""
     if span is None or not span.is_recording():
         return
@@ -162,7 +162,7 @@ def end(span: Span | None, outcome: Outcome | None) -> None:
 
 def remote_parent(trace: str | None) -> AbstractContextManager[Any]:
     """A context manager that makes a span of another process current."""
-    return active(_remote_span(trace)) if is_traced() else _UNTRACED
+    return activate(_remote_span(trace)) if is_traced() else _UNTRACED
 
 
 def flush(milliseconds: int) -> None:
@@ -187,7 +187,7 @@ def traceparent(span: Span | None = None) -> str | None:
     return _to_traceparent(span.get_span_context())
 
 
-def ids() -> dict[str, str]:
+def current_ids() -> dict[str, str]:
     """The ids of the current trace and span, for log entries; empty without a span."""
     trace = traceparent()
     return {} if trace is None else {"trace_id": trace_id(trace), "span_id": trace[36:52]}
@@ -201,36 +201,36 @@ def trace_id(trace: str) -> str:
 # Adding the traceparent to tasks
 
 
-def stamped(task: NewTask, trace: str | None) -> NewTask:
+def with_trace(task: NewTask, trace: str | None) -> NewTask:
     """The task with this traceparent, unless it already has one."""
     return task if trace is None or task.trace is not None else msgspec.structs.replace(task, trace=trace)
 
 
-def stamped_tasks(tasks: Iterable[NewTask], trace: str | None) -> list[NewTask]:
+def tasks_with_trace(tasks: Iterable[NewTask], trace: str | None) -> list[NewTask]:
     """The tasks with this traceparent."""
-    return [stamped(task, trace) for task in tasks]
+    return [with_trace(task, trace) for task in tasks]
 
 
-def stamped_steps(steps: Sequence[NewStep], trace: str | None) -> Sequence[NewStep]:
+def steps_with_trace(steps: Sequence[NewStep], trace: str | None) -> Sequence[NewStep]:
     """The steps with this traceparent, including those of sub-workflows."""
     if trace is None:
         return steps
     return [
         msgspec.structs.replace(
             step,
-            task=None if step.task is None else stamped(step.task, trace),
-            workflow=None if step.workflow is None else stamped_workflow(step.workflow, trace),
+            task=None if step.task is None else with_trace(step.task, trace),
+            workflow=None if step.workflow is None else workflow_with_trace(step.workflow, trace),
         )
         for step in steps
     ]
 
 
-def stamped_workflow(new: NewWorkflow, trace: str | None) -> NewWorkflow:
+def workflow_with_trace(new: NewWorkflow, trace: str | None) -> NewWorkflow:
     """The workflow with this traceparent in all its tasks."""
     if trace is None:
         return new
-    finalizer = None if new.finalizer is None else stamped(new.finalizer, trace)
-    return msgspec.structs.replace(new, steps=stamped_steps(new.steps, trace), finalizer=finalizer)
+    finalizer = None if new.finalizer is None else with_trace(new.finalizer, trace)
+    return msgspec.structs.replace(new, steps=steps_with_trace(new.steps, trace), finalizer=finalizer)
 
 
 # OpenTelemetry

@@ -106,9 +106,8 @@ class _Name(Convertor[str]):
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
-        return unquote(
-            value, errors="surrogateescape"
-        )  # a name that is not UTF-8 is refused later, like other invalid names
+        # A name that is not UTF-8 is refused later, like other invalid names.
+        return unquote(value, errors="surrogateescape")
 
     def to_string(self, value: str) -> str:
         raise NotImplementedError

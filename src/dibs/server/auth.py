@@ -43,7 +43,7 @@ class Caller:
         return self.key is None or self.key.serves(queue)
 
     def check_queue(self, queue: str) -> None:
-        """Raise Refusal if the caller may not use the queue."""
+        """Raise RequestRefused if the caller may not use the queue."""
         if not self.serves(queue):
             raise RequestRefused(
                 "queue_not_allowed",
@@ -60,7 +60,7 @@ class Caller:
         return queues
 
     def check_whole_store(self) -> None:
-        """Raise Refusal if the key is limited to queues."""
+        """Raise RequestRefused if the key is limited to queues."""
         if self.queues is not None:
             raise RequestRefused(
                 "key_limited_to_queues",

@@ -1,7 +1,8 @@
-"""An endpoint: who may call it, what it takes, what it answers. The API's description is made from the same values.
+"""Endpoints: required scopes, request body and query, answers. The OpenAPI document is created from the same values.
 
-The handler is a plain function from a call to an answer; authentication, limits, decoding and refusals stand here,
-once, in the order in which they protect each other: the key before the limit, the limit before the body.
+A handler is a function from a call to an answer. Authentication, rate limits, decoding and error responses are
+implemented here for all endpoints. Their order protects the server: the key is checked before the rate limit, and the
+rate limit before the body is read.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ ANY = frozenset(KeyScope)
 TRACEPARENT: Mapping[str, Any] = {
     "name": "traceparent",
     "in": "header",
-    "description": "The span of who asks (W3C Trace Context): the trace of what is enqueued without a `traceparent` of "
-    "its own. What is no traceparent is passed over.",
+    "description": "The span of the caller (W3C Trace Context). Tasks that are enqueued without a `traceparent` get "
+    "this one. An invalid value is ignored.",
     "schema": {"type": "string"},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an endpoint answers: a status, and a value that is encoded as JSON."""
+    """The answer of an endpoint: a status, and a value that is encoded as JSON."""
 
     content: Any
     status: int = 200
@@ -68,12 +69,12 @@ class Call:
     http: tuple[AsgiScope, Receive, Send]
 
     async def run(self, operation: Operation[T]) -> T:
-        """Run the operation in the caller's name."""
+        """Run an operation; the history records the name of the caller."""
         return await self.service.store.run_async(operation, by=self.caller.by)
 
     @property
     def task_id(self) -> int:
-        """The task in the path. A number that no task can have is that of a task that does not exist."""
+        """The id of the task in the path. An id beyond 64 bits is answered as an unknown task."""
         task_id: int = self.path["id"]
         if task_id >= 2**63:
             raise TaskNotFound(task_id)
@@ -81,45 +82,46 @@ class Call:
 
     @property
     def trace(self) -> str | None:
-        """The span of who asks, from the header of its request. What is no traceparent is passed over, as W3C asks."""
-        said = header(self.http[0], b"traceparent")
-        trace = None if said is None else said.decode("latin-1")
+        """The span of the caller, from the header `traceparent`. W3C requires that an invalid value is ignored."""
+        value = header(self.http[0], b"traceparent")
+        trace = None if value is None else value.decode("latin-1")
         return trace if is_trace(trace) else None
 
     async def visible(self, task_ids: Sequence[int]) -> frozenset[int] | None:
-        """Those of the tasks that the caller may see; None for all. A task never changes its queue."""
+        """Return the ids of the tasks that the caller may see; None for all. A task never changes its queue."""
         if self.caller.queues is None:
             return None
         queues = await self.run(self.service.store.tasks.queues_of(task_ids))
         return frozenset(task_id for task_id, queue in queues.items() if self.caller.serves(queue))
 
     @asynccontextmanager
-    async def departure(self) -> AsyncIterator[asyncio.Future[None]]:
-        """Resolved when the client goes away, for those who make it wait."""
-        gone = asyncio.ensure_future(_departed(self.http[1]))
+    async def disconnection(self) -> AsyncIterator[asyncio.Future[None]]:
+        """Yield a future that is resolved when the client disconnects, for handlers that wait."""
+        disconnected = asyncio.ensure_future(_wait_for_disconnect(self.http[1]))
         try:
-            yield gone
+            yield disconnected
         finally:
-            gone.cancel()
+            disconnected.cancel()
 
     async def check_visible(self, task_id: int) -> None:
-        """Refuse a task of a queue that is not the caller's: to it, there is no such task."""
-        seen = await self.visible([task_id])
-        if seen is not None and task_id not in seen:
+        """Raise TaskNotFound for a task that the caller may not see."""
+        visible = await self.visible([task_id])
+        if visible is not None and task_id not in visible:
             raise TaskNotFound(task_id)
 
 
 Handle = Callable[[Call], Awaitable[Answer | None]]
-"""None: the handler has answered by itself."""
+"""A handler. It returns None if it has sent the response by itself."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
     """One method of one path, as an ASGI application.
 
-    `scopes`: a key needs one of them; empty for what needs no key. `answers`: status to (the type of its content, what
-    it means); refusals that any endpoint can give are added by the description. `media`: what a good answer is, where
-    that is not JSON. `headers`: those that it reads, in the words of the description.
+    `scopes`: a key needs one of them; empty if no key is needed. `answers`: status to (type of the content, meaning).
+    `refuses`: status to meaning, for errors of this endpoint; the OpenAPI document adds the errors that are common to
+    all endpoints. `media`: the content type of the answers. `headers`: the request headers that the endpoint reads, as
+    OpenAPI parameters.
     """
 
     method: str
@@ -139,7 +141,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         decoder = None if self.body is None else msgspec.json.Decoder(self.body)
         object.__setattr__(self, "_decoder", decoder)
-        object.__setattr__(self, "_asked", as_text(self.query or NoQuery))
+        object.__setattr__(self, "_query_model", as_text(self.query or NoQuery))
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -149,7 +151,7 @@ class Endpoint:
             call = Call(service, caller, scope["path_params"], self._query(scope), None, (scope, receive, send))
             if self.body is not None:
                 call.body = self._decode(scope, await read_body(scope, receive))
-            answered = await self.handle(call)
+            answer = await self.handle(call)
         except ClientDisconnected:
             return
         except DibsError as error:
@@ -157,14 +159,14 @@ class Endpoint:
                 service.log_failure(error)
             await send_error(send, error)
             return
-        if answered is not None:
-            await send_json(send, answered.status, answered.content, answered.headers)
+        if answer is not None:
+            await send_json(send, answer.status, answer.content, answer.headers)
 
     def _query(self, scope: AsgiScope) -> Any:
         text: bytes = scope["query_string"]
         if self.query is None and not text:
             return None
-        return decode_query(text, self._asked)  # type: ignore[attr-defined]
+        return decode_query(text, self._query_model)  # type: ignore[attr-defined]
 
     def _decode(self, scope: AsgiScope, body: bytes) -> Any:
         if not body and self.body_optional:
@@ -172,14 +174,14 @@ class Endpoint:
         elif not is_json(header(scope, b"content-type")):
             raise RequestRefused(
                 "unsupported_media_type",
-                "The body must be JSON, and say so.",
+                "The body must be JSON with the content type application/json.",
                 hint="Send the header Content-Type: application/json.",
             )
         return decode_json(self._decoder, body)  # type: ignore[attr-defined]
 
 
 def endpoint(method: str, path: str, *scopes: KeyScope, **about: Any) -> Callable[[Handle], Endpoint]:
-    """Make a function the handler of an endpoint; its docstring is what the description says of it."""
+    """Declare a function as the handler of an endpoint; its docstring is the description in the OpenAPI document."""
 
     def declare(handle: Handle) -> Endpoint:
         return Endpoint(method, path, handle, frozenset(scopes), **about)
@@ -192,7 +194,7 @@ class NoQuery(Query, frozen=True):
 
 
 def as_text(model: Any) -> Any:
-    """The model for a query: its values are texts, so that `null` there is a name like any other, never nothing."""
+    """Return the model for a query string. Its values are texts, so `null` is a text like any other."""
     hints = get_type_hints(model, include_extras=True)
     fields = [(each.name, _without_none(hints[each.name]), _default(each)) for each in msgspec.structs.fields(model)]
     return msgspec.defstruct(model.__name__, fields, bases=(model,), frozen=True, kw_only=True)
@@ -200,7 +202,7 @@ def as_text(model: Any) -> Any:
 
 def _without_none(hint: Any) -> Any:
     kinds = tuple(each for each in get_args(hint) if each is not NoneType)
-    return Union[kinds] if get_origin(hint) in (Union, UnionType) else hint  # noqa: UP007 - made of a tuple
+    return Union[kinds] if get_origin(hint) in (Union, UnionType) else hint  # noqa: UP007 - created from a tuple
 
 
 def _default(about: Any) -> Any:
@@ -208,13 +210,13 @@ def _default(about: Any) -> Any:
     return msgspec.field(name=name) if about.required else msgspec.field(name=name, default=about.default)
 
 
-async def _departed(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":  # what comes before that is a body that nobody asked for
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":  # other messages are parts of an unexpected body
         pass
 
 
 def decode_json(decoder: Any, body: bytes) -> Any:
-    """The value of a JSON body; anything but what is expected there is refused, with the place where it stands."""
+    """Return the value of a JSON body. An unexpected value is refused with its location."""
     try:
         return _decode(decoder, body)
     except DibsError:
@@ -231,7 +233,7 @@ def _malformed(decoder: Any, body: bytes, error: Exception) -> str:
     if not body:
         return "The body is empty."
     if "truncated" in str(error):
-        try:  # near the end of a body, half of a surrogate pair is taken for a body that was cut off
+        try:  # msgspec reports half of a surrogate pair near the end of a body as a truncated body
             decoder.decode(body + b" " * 12)
         except (msgspec.DecodeError, ValueError) as clearer:
             error = clearer
@@ -248,7 +250,7 @@ def _decode(decoder: Any, body: bytes) -> Any:
 
 
 def decode_query(text: bytes, model: Any) -> Any:
-    """The parameters of a query, each given once and known."""
+    """Return the parameters of a query string. Unknown and repeated parameters are refused."""
     try:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, strict_parsing=bool(text), errors="strict")
         given = dict(pairs)
@@ -260,7 +262,7 @@ def decode_query(text: bytes, model: Any) -> Any:
 
 
 def is_json(content_type: bytes | None) -> bool:
-    """True for application/json, whatever charset it names."""
+    """Return True for application/json, with any charset."""
     return content_type is not None and content_type.split(b";", 1)[0].strip().lower() == b"application/json"
 
 

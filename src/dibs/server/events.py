@@ -4,9 +4,8 @@ One reader follows the history while there are subscribers, and passes each entr
 subscriber that reconnects with the id of its last entry first gets the missed entries from the database, then joins at
 the position of the reader.
 
-On PostgreSQL several transactions write at once, and an entry gets its id before the commit: entry 8 can be visible
-while 7 is not. A subscriber that got 8 would reconnect after 8 and never get 7. So entries behind a gap are held back
-until the gap is filled or is two seconds old: the ids of transactions that were rolled back never appear.
+A subscriber that reconnects names only the id of its last entry. So entries behind a gap in the ids are held back until
+the gap is filled or is two seconds old; `dibs.history_follower` explains the gaps.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dibs.errors import DibsError, StoreUnavailable
+from dibs.history_follower import HistoryFollower, before_first_gap
 from dibs.model.history import StoreEvent
 from dibs.model.task import Event
 from dibs.server.http import encode
@@ -107,8 +107,7 @@ class EventFeed:
         self._subscribers: set[EventSubscriber] = set()
         self._reader: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
-        self._position = 0  # all entries up to this id were delivered, or will never appear
-        self._seen = _SeenIds()
+        self._follower = self._follow(0)
         self._at_start: frozenset[int] = frozenset()
         self._closed = False
 
@@ -127,7 +126,7 @@ class EventFeed:
     async def join(self, subscriber: EventSubscriber) -> None:
         """Deliver new events to the subscriber from now on."""
         await self._wait_for_reader(subscriber)
-        subscriber.after, subscriber.fresh = self._position, True
+        subscriber.after, subscriber.fresh = self._follower.position, True
 
     async def rejoin(self, subscriber: EventSubscriber, after: int) -> AsyncGenerator[list[bytes], None]:
         """Yield pages of the events since entry `after`; then deliver new events to the subscriber.
@@ -135,8 +134,8 @@ class EventFeed:
         Between the last check and joining there is no await, so no event is missed.
         """
         await self._wait_for_reader(subscriber)
-        while not subscriber.ended and after < self._position:
-            goal = self._position  # all entries up to this id are visible
+        while not subscriber.ended and after < self._follower.position:
+            goal = self._follower.position  # all entries up to this id are visible
             page = await self._store.run_async(self._store.history.events_after(after, PAGE, subscriber.filter.queues))
             after = min(page[-1].entry.id, goal) if len(page) == PAGE else goal
             yield [frame(event) for event in page if event.entry.id <= goal and subscriber.filter.include(event)]
@@ -192,43 +191,35 @@ class EventFeed:
 
     async def _begin(self) -> None:
         """Set the position to the end of the history; if an id before the end is missing, to the entry before it."""
-        self._seen = _SeenIds()
         self._at_start = frozenset()
-        self._position = newest = await self._store.run_async(self._store.history.last_entry())
+        newest = await self._store.run_async(self._store.history.last_entry())
+        self._follower = self._follow(newest)
         if self._store.many_writers and newest:
             first = max(newest - PAGE, 0)
             page = await self._store.run_async(self._store.history.events_after(first, PAGE))
-            self._at_start = frozenset(event.entry.id for event in page if event.entry.id <= newest)
-            missing = (each for each in range(first + 1, newest) if each not in self._at_start)
-            self._position = next(missing, newest + 1) - 1
+            recent = [event.entry.id for event in page if event.entry.id <= newest]
+            self._at_start = frozenset(recent)
+            self._follower = self._follow(before_first_gap(first, recent))
         self._started.set()
+
+    def _follow(self, position: int) -> HistoryFollower:
+        return HistoryFollower(position, gap_timeout=GAP_TIMEOUT if self._store.many_writers else 0)
 
     async def _read_on(self) -> None:
         while True:
-            page = await self._store.run_async(self._store.history.events_after(self._position, PAGE))
-            settled = await self._settled(page)
-            self._deliver(settled)
-            if len(settled) < PAGE:
+            page = await self._store.run_async(self._store.history.events_after(self._follower.position, PAGE))
+            if not page:
                 return
-
-    async def _settled(self, page: list[StoreEvent]) -> list[StoreEvent]:
-        """Return the page up to the first gap that may still be filled."""
-        if not page or not self._store.many_writers:
-            return page
-        newest = page[-1].entry.id
-        if len(page) == PAGE:  # all visible ids age together, not page by page
-            newest = await self._store.run_async(self._store.history.last_entry())
-        skipped_to = self._seen.record(newest)
-        expected = self._position + 1
-        for place, event in enumerate(page):
-            if event.entry.id != expected and event.entry.id > skipped_to:
-                return page[:place]
-            expected = event.entry.id + 1
-        return page
+            newest = page[-1].entry.id
+            if len(page) == PAGE and self._store.many_writers:
+                newest = await self._store.run_async(self._store.history.last_entry())
+            passed = self._follower.advance((event.entry.id for event in page), newest)
+            self._deliver(page[:passed])
+            if passed < PAGE:
+                return
 
     def _deliver(self, events: list[StoreEvent]) -> None:
         for event in events:
-            self._position = event.entry.id
             recipients = [each for each in self._subscribers if self._wants(event, each)]
             content = frame(event) if recipients else b""
             for subscriber in recipients:
@@ -247,26 +238,6 @@ class EventFeed:
         ):
             return False
         return subscriber.filter.include(event)
-
-
-class _SeenIds:
-    """The ids that were visible, and since when: a gap before an id that is visible for long is not filled any more.
-
-    Uses the monotonic clock of this machine: the times of entries come from other clocks.
-    """
-
-    def __init__(self) -> None:
-        self._newest: deque[tuple[float, int]] = deque()
-        self._skipped_to = 0
-
-    def record(self, newest: int) -> int:
-        """Record that ids up to `newest` are visible; return the id up to which gaps are given up."""
-        now = time.monotonic()
-        if not self._newest or self._newest[-1][1] < newest:
-            self._newest.append((now, newest))
-        while self._newest and now - self._newest[0][0] >= GAP_TIMEOUT:
-            self._skipped_to = self._newest.popleft()[1]
-        return self._skipped_to
 
 
 def frame(event: StoreEvent) -> bytes:

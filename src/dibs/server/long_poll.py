@@ -117,9 +117,8 @@ class LongPolls:
         queue = self._queues[kind]
         try:
             while queue:
-                seen = (
-                    self._store.wakeups.generation
-                )  # before claiming: a change during the claim ends the wait at once
+                # The generation is read before claiming: a change during the claim ends the wait at once.
+                seen = self._store.wakeups.generation
                 await self._claim_in_order(queue)
                 if queue:  # no task is left for this kind of claim
                     await asyncio.sleep(EMPTY_PAUSE)

@@ -32,10 +32,8 @@ CLOSE = ((b"connection", b"close"),)
 HTML_HEADERS = (
     (b"content-security-policy", b"default-src 'self'"),
     (b"x-frame-options", b"DENY"),
-    (
-        b"referrer-policy",
-        b"same-origin",
-    ),  # with no-referrer, browsers would send the dashboard's forms with the origin null
+    # With no-referrer, browsers would send the dashboard's forms with the origin null.
+    (b"referrer-policy", b"same-origin"),
 )
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]*)?")
@@ -242,6 +240,6 @@ def _stopped() -> RequestRefused:
     return RequestRefused(
         "outcome_unknown",
         "The server stopped before the request ended; it may or may not have been executed.",
-        hint="Repeat the call with the same key or token: dibs recognises what is already stored.",
+        hint="Repeat the request with the same idempotency key or token: it has no second effect.",
         headers=CLOSE,
     )

@@ -45,7 +45,7 @@ class _Permits:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def take(self) -> bool:
-        """Take a permit and return True; False if there is none. Raise Refusal if the window is known to be spent."""
+        """Take a permit; return False if none is left. Raise RequestRefused if the window is known to be spent."""
         left = self.until - time.monotonic()
         if left <= 0:
             return False

@@ -17,8 +17,8 @@ from dibs.model.key import Scope as KeyScope
 from dibs.model.key import split
 from dibs.observe.metered import counted
 from dibs.server.auth import Caller, KeyCache, missing
+from dibs.server.coalescing import CoalescedRequests
 from dibs.server.config import ServerConfig
-from dibs.server.desk import Desk
 from dibs.server.events import EventFeed
 from dibs.server.http import AsgiScope, header
 from dibs.server.liveness import Liveness
@@ -54,7 +54,7 @@ class Service:
         self.rate_limits = RateLimits(store)
         self.failed_auth = FailedAuthLimits()
         self._upkeep = ServerUpkeep(store, config)
-        self.desk = Desk(store, self.finalize_after)
+        self.coalesced = CoalescedRequests(store, self.finalize_after)
         self.long_polls = LongPolls(store)
         self.stopping = asyncio.Event()
         self.feed = EventFeed(store)
@@ -125,7 +125,7 @@ class Service:
                 self.finalize(answer.finalize)
 
     async def check_still_admitted(self, scope: AsgiScope, caller: Caller) -> None:
-        """Raise Refusal if the key of the caller was revoked or has expired while it waited."""
+        """Raise RequestRefused if the key of the caller was revoked or has expired while it waited."""
         text = _key_text(scope)
         if caller.key is not None and await self.key_cache.find(text) is None:
             raise _unauthorized(text)

@@ -36,8 +36,8 @@ class ServerUpkeep:
 
     def start(self) -> None:
         """Start the threads."""
-        for part in self._parts():
-            part.start()
+        for thread in self._threads():
+            thread.start()
 
     def finalize(self, workflow_id: int) -> None:
         """Finalize this workflow, which has no open steps."""
@@ -46,9 +46,9 @@ class ServerUpkeep:
 
     async def stop(self) -> None:
         """Stop the threads without blocking the event loop. Upkeep finds workflows that are not finalized later."""
-        ends = [asyncio.to_thread(part.end, STOP_TIMEOUT) for part in self._parts()]
+        ends = [asyncio.to_thread(thread.end, STOP_TIMEOUT) for thread in self._threads()]
         if not all(await asyncio.gather(*ends)):
             logger.warning("the upkeep did not end in time; stopping without it")
 
-    def _parts(self) -> list[ServiceThread]:
-        return [part for part in (self._finalizer, self._upkeep) if part is not None]
+    def _threads(self) -> list[ServiceThread]:
+        return [thread for thread in (self._finalizer, self._upkeep) if thread is not None]

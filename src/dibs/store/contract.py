@@ -8,7 +8,7 @@ the history in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from dibs.errors import DibsError
@@ -44,11 +44,14 @@ from dibs.model.workflow import (
     WorkflowFilter,
     WorkflowOutline,
 )
-from dibs.store.migrate import Note
+from dibs.store.migrate import OnMigration
 from dibs.store.operation import Operation, Rows
 from dibs.store.wakeups import Wakeups
 
 T = TypeVar("T")
+
+StoreClock = Callable[[], int]
+"""Returns the time as microseconds since 1970. Tests give a store a clock of their own."""
 
 Partition = dict[str, Any]
 """A claim partition: the pending tasks of a queue and type with the same number of attempts left. Every filter of a
@@ -70,12 +73,11 @@ class NumbersMissing(Exception):
 
 
 class Observer:
-    """Notified of what a store does to tasks. This one ignores it; a metered store has one that counts.
+    """Receives the transitions of tasks that a store makes. This class ignores them; a metered store counts them.
 
     It is called in the middle of a transaction, because an operation may move tasks that its result does not mention.
-    So it must be fast, and in the rare case that the transaction fails later it was notified of a change that did not
-    happen.
-    """
+    So it must be fast. In the rare case that the transaction fails later, it was called for a change that did not
+    happen."""
 
     def added(self, queues: Iterable[str]) -> None:
         """Tasks were added to these queues, one for each name."""
@@ -90,17 +92,18 @@ class QueueOperations(Protocol):
     """Enqueue, claim, finish, and keep a claim alive."""
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
-        """Store the tasks, all or none, in this order. A key that is taken in its queue gives the task that has
-        it, marked `deduplicated`; with another type or other params it is a KeyConflict, and nothing is stored."""
+        """Store the tasks, all or none, in this order. For a key that is taken in its queue, the result is the task
+        that has the key, marked `deduplicated`; with another type or other params it is a KeyConflict, and nothing is
+        stored."""
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
         """Up to `count` tasks, each under its next token, for this worker alone. Never more than requested; fewer only
         if no others are pending that pass the filters. Claimed `ahead`, a task counts as not started. With the
-        `request` of an earlier claim by this worker: what that claim got and the worker still holds, if anything.
-        NumbersMissing where the random order needs numbers first: see `number_partitions`."""
+        `request` id of an earlier claim of this worker: the tasks of that claim that the worker still holds, if any.
+        Raises NumbersMissing if the random order needs numbers first: see `number_partitions`."""
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
-        """This task, to start now, or AlreadyClaimed, NotClaimable, TaskNotFound."""
+        """Claim this task, to start now. Raises AlreadyClaimed, NotClaimable or TaskNotFound."""
 
     def peek(self, filters: Filters) -> Operation[list[Task]]:
         """The tasks that a claim would take now. Advisory."""
@@ -119,28 +122,29 @@ class QueueOperations(Protocol):
 
     def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
         """Each task that was claimed ahead starts now, if its token is live: it is charged an attempt if its worker is
-        lost from here on. None, or the error. Before the answer is None, the task must not be run."""
+        lost from here on. The answer is None, or the error. A worker must not run the task before it has the answer
+        None."""
 
     def renew(self, claims: Sequence[AnyClaim], lease: int) -> Operation[list[Renewed | DibsError]]:
         """Each lease now ends `lease` microseconds from now, if its token is live."""
 
     def progress(self, reports: Sequence[tuple[AnyClaim, int, str | None]]) -> Operation[list[bool | DibsError]]:
-        """The progress of each task (percent, message), if its token is live, answered on its own. True: the task was
-        asked to stop. Of several reports about one claim the last is kept."""
+        """The progress of each task (percent, message), if its token is live, answered on its own. True: its
+        cancellation was requested. Of several reports about one claim the last is kept."""
 
     def claim_status(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
-        """Whether each claim is held, asked to stop, or lost. Nothing is written, no lease extended."""
+        """The status of each claim: held, stopping or lost. Nothing is written, no lease is extended."""
 
     def checkpoints(self, task_id: int) -> Operation[dict[str, Any]]:
         """The values that earlier attempts of the task have kept, by name."""
 
     def keep_checkpoint(self, claim: AnyClaim, name: str, value: Any) -> Operation[Any]:
-        """Keep a value for later attempts, if the token is live; else ClaimLost. The value that is kept: an earlier one
-        under this name stays."""
+        """Keep a value for later attempts, if the token is live; else ClaimLost. Returns the value that is kept: an
+        earlier value under this name stays."""
 
 
 class TaskOperations(Protocol):
-    """Look at tasks, search them, cancel, retry and discard them."""
+    """Read, search, cancel, retry and discard tasks."""
 
     def get(self, task_id: int) -> Operation[Task | None]:
         """The task, or None."""
@@ -149,21 +153,21 @@ class TaskOperations(Protocol):
         """A page of tasks by state, type and queue, newest first. The other filters are for `find`."""
 
     def find(self, which: TaskSearch, span: int = ...) -> Operation[TaskPage]:
-        """The newest tasks that match. By key at once, by a state that few tasks are in among those; otherwise among
-        the next `span` tasks below the cursor (a server decides itself how far it looks). The search continues at the
-        cursor of the answer, also when nothing was found; None: all tasks have been looked through."""
+        """The newest matching tasks. A key, or a state with few tasks, is found by an index; otherwise the next `span`
+        tasks below the cursor are searched (a server chooses its own span). The search continues at the cursor of the
+        answer, also if nothing was found; None: all tasks have been searched."""
 
     def explain(self, task_id: int) -> Operation[Explanation]:
         """The reasons why the task is not running."""
 
     def cancel(self, task_id: int) -> Operation[Task]:
-        """A waiting task is cancelled; the worker of a running one is asked to stop."""
+        """A waiting task is cancelled; the cancellation of a running task is requested from its worker."""
 
     def retry(self, task_id: int) -> Operation[Task]:
         """A failed, cancelled or scheduled task is pending now, with all its attempts."""
 
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
-        """Retry up to `limit` matching tasks of the dead letter; how many."""
+        """Retry up to `limit` matching tasks of the dead letter. Returns their number."""
 
     def discard(self, task_id: int) -> Operation[Task]:
         """A task of the dead letter stays failed and leaves the dead letter; the same again changes nothing. WrongState
@@ -172,10 +176,10 @@ class TaskOperations(Protocol):
     def discard_many(
         self, ids: Sequence[int], only: Sequence[str] | None = None, which: DeadFilter = ...
     ) -> Operation[int]:
-        """Those of these tasks that are in the dead letter and match are discarded; how many."""
+        """Discard the tasks among these that are in the dead letter and match. Returns their number."""
 
     def discard_some(self, which: DeadFilter, limit: int) -> Operation[int]:
-        """Up to `limit` matching tasks of the dead letter are discarded; how many."""
+        """Discard up to `limit` matching tasks of the dead letter. Returns their number."""
 
 
 class HistoryOperations(Protocol):
@@ -219,14 +223,14 @@ class RegistryOperations(Protocol):
 
 
 class WorkflowOperations(Protocol):
-    """Start workflows, add steps, cancel, retry and look at workflows."""
+    """Start workflows, add steps; cancel, retry and read workflows."""
 
     def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
-        """The whole graph is stored, or nothing. A key that is taken by a workflow started in the same queues
-        gives that workflow, marked `deduplicated`; with another graph it is a KeyConflict."""
+        """Store the whole graph, or nothing. If a workflow that was started in the same queues has the key, the result
+        is that workflow, marked `deduplicated`; with another graph it is a KeyConflict."""
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
-        """More steps for a workflow that still runs; they may be after steps that it has. All or none."""
+        """Add steps to a running workflow, all or none. Its existing steps can be their parents."""
 
     def get_workflow(self, workflow_id: int) -> Operation[Workflow | None]:
         """The workflow, or None."""
@@ -242,8 +246,8 @@ class WorkflowOperations(Protocol):
         results of the steps that no other step waits for. Nothing for a task that is not a step."""
 
     def cancel_workflow(self, workflow_id: int) -> Operation[Workflow]:
-        """No more steps are started; running steps are asked to stop. WorkflowNotFound, or WrongWorkflowState where it
-        has ended otherwise."""
+        """Start no more steps, and request the cancellation of running steps. Raises WorkflowNotFound, or
+        WrongWorkflowState for a workflow that has completed or failed."""
 
     def retry_workflow(self, workflow_id: int) -> Operation[Workflow]:
         """A failed or cancelled workflow continues: its failed and cancelled steps run, with all their attempts; its
@@ -251,7 +255,7 @@ class WorkflowOperations(Protocol):
 
 
 class FinalizationOperations(Protocol):
-    """Decide about a workflow whose steps have ended, under a claim of its own."""
+    """Finalize a workflow whose steps have ended, under a claim of the finalization."""
 
     def execution_context(self, workflow_id: int) -> Operation[ExecutionContext]:
         """The state of the workflow's steps and the action that follows from it, or WorkflowNotFound."""
@@ -288,8 +292,8 @@ class ScheduleOperations(Protocol):
     """Schedules and their ticks."""
 
     def put_schedule(self, new: NewSchedule, source: ScheduleSource) -> Operation[Schedule]:
-        """The schedule is stored, or that of the same name changed to it. Another cron or time zone begins anew, from
-        now; the same again changes nothing."""
+        """Store the schedule, or change the schedule of the same name. Another cron or time zone starts from now; the
+        same schedule again changes nothing."""
 
     def list_schedules(self) -> Operation[list[Schedule]]:
         """All schedules, by name."""
@@ -298,37 +302,37 @@ class ScheduleOperations(Protocol):
         """The schedule, or ScheduleNotFound."""
 
     def remove_schedule(self, name: str) -> Operation[None]:
-        """The schedule is removed, its tasks stay; or ScheduleNotFound."""
+        """Remove the schedule; its tasks stay. Or ScheduleNotFound."""
 
     def enable_schedule(self, name: str) -> Operation[Schedule]:
-        """The schedule ticks, if it was disabled from now on: nothing is caught up."""
+        """Enable the schedule. If it was disabled, it ticks from now on: missed ticks are not caught up."""
 
     def disable_schedule(self, name: str) -> Operation[Schedule]:
-        """The schedule does not tick."""
+        """Stop the ticks of the schedule."""
 
     def run_schedule(self, name: str) -> Operation[Task]:
-        """The schedule's task, enqueued now, beside its ticks."""
+        """Enqueue the schedule's task now, in addition to its ticks."""
 
     def due_schedules(self) -> Operation[list[DueSchedule]]:
-        """The enabled schedules whose next tick has come. Advisory."""
+        """The enabled schedules whose next tick is due. Advisory."""
 
     def tick_schedule(self, due: DueSchedule) -> Operation[int]:
-        """The schedule moves on from the tick that was read and its tasks are enqueued, both or neither; how many
-        tasks, 0 where another process did it first."""
+        """Move the schedule from the tick that was read to the next one and enqueue the due tasks, both or neither.
+        Returns the number of tasks; 0 if another process was first."""
 
 
 class KeyOperations(Protocol):
     """API keys."""
 
     def mint_key(self, new: NewKey) -> Operation[MintedKey]:
-        """A new key; only this answer holds its secret. After OutcomeUnknown there may be a key whose secret is
+        """Create a key. Only this result contains its secret. After OutcomeUnknown there may be a key whose secret is
         lost."""
 
     def list_keys(self) -> Operation[list[ApiKey]]:
-        """All keys, oldest first, also expired and revoked keys."""
+        """All keys, oldest first, including expired and revoked keys."""
 
     def revoke_key(self, key_id: str) -> Operation[ApiKey]:
-        """The key is refused from now on, or KeyNotFound. The same again keeps the time of the first."""
+        """Revoke the key: it is refused from now on. Or KeyNotFound. A second call keeps the time of the first."""
 
 
 class StatisticsOperations(Protocol):
@@ -339,25 +343,27 @@ class StatisticsOperations(Protocol):
 
 
 class UpkeepOperations(Protocol):
-    """What time alone requires: each operation is one small batch."""
+    """The work that is due by the clock. Each operation is one small batch."""
 
     def promote(self, limit: int = ...) -> Operation[int]:
-        """Scheduled tasks that are due become pending; how many."""
+        """Make due scheduled tasks pending. Returns their number."""
 
     def recover(self, limit: int = ...) -> Operation[int]:
-        """Tasks whose lease ran out go back, or to the dead letter when their attempts are spent; how many. One that
-        was claimed ahead and not started goes back without an attempt spent, and its `dropped` grows by one."""
+        """Take back tasks whose lease ran out: to pending, or to the dead letter if their attempts are spent. A task
+        that was claimed ahead and not started spends no attempt, and its `dropped` grows by one. Returns their
+        number."""
 
     def next_due(self) -> Operation[float | None]:
-        """Seconds, by the database's clock, until time alone makes something claimable: a scheduled task falls due, a
-        lease runs out, a schedule ticks. 0.0 where that has happened, None where nothing waits for the clock."""
+        """Seconds, by the database's clock, until a task becomes claimable because its time has come: a scheduled task
+        is due, a lease runs out, or a schedule ticks. 0.0 if that has happened, None if nothing waits for the clock."""
 
     def expire_workflows(self, limit: int = ...) -> Operation[int]:
-        """Workflows past their deadline start no more steps, their running steps are asked to stop; how many."""
+        """Stop workflows past their deadline: they start no more steps, and the cancellation of running steps is
+        requested. Returns their number."""
 
     def mend_workflows(self, limit: int = ...) -> Operation[int]:
-        """Steps that ended without their workflow being advanced (by a program older than workflows, for example) are
-        settled; how many."""
+        """Settle steps that ended without their workflow being advanced, for example by an older program. Returns their
+        number."""
 
     def prune(self, limit: int = ..., after: PrunePosition | None = None) -> Operation[Pruned]:
         """One batch of a pass over the finished records: up to `limit` tasks of each state, and ended workflows with
@@ -366,23 +372,23 @@ class UpkeepOperations(Protocol):
         work of a batch is bounded, however many records there are."""
 
     def prune_history(self, limit: int = ...) -> Operation[int]:
-        """History past its retention is deleted; how many entries. Sessions past their end and samples older than eight
-        days are deleted as well."""
+        """Delete history past its retention. Returns the number of entries. Expired sessions and samples older than
+        eight days are deleted as well."""
 
     def prune_workers(self) -> Operation[int]:
-        """Workers whose last heartbeat is past their retention are deleted; how many."""
+        """Delete workers whose last heartbeat is past their retention. Returns their number."""
 
 
 class RetentionOperations(Protocol):
     """The rules about how long finished records are kept."""
 
     def set_retention(self, target: RetentionTarget, keep: float | None) -> Operation[RetentionRule]:
-        """The rule is stored, and the change recorded with its author; the same value again changes nothing. Every
-        prune that begins afterwards obeys it. None: for ever."""
+        """Store the rule, and record the change with its author. The same value again changes nothing. Every pruning
+        that begins afterwards follows the rule. None: for ever."""
 
     def remove_retention(self, target: RetentionTarget) -> Operation[None]:
-        """The rule is removed, and the removal recorded; the default of the store goes back to its first value.
-        RetentionNotFound where no rule is set for that queue, type or workflow."""
+        """Remove the rule, and record the removal. The default of the store returns to its first value.
+        RetentionNotFound if no rule is set for that queue, type or workflow."""
 
     def retention_rules(self) -> Operation[list[RetentionRule]]:
         """The default for each kind of records, then the rules for types, queues and workflows."""
@@ -416,7 +422,7 @@ class Store(Protocol):
 
     @property
     def tasks(self) -> TaskOperations:
-        """Look at tasks, search them, cancel, retry and discard them."""
+        """Read, search, cancel, retry and discard tasks."""
 
     @property
     def history(self) -> HistoryOperations:
@@ -428,11 +434,11 @@ class Store(Protocol):
 
     @property
     def workflows(self) -> WorkflowOperations:
-        """Start workflows, add steps, cancel, retry and look at workflows."""
+        """Start workflows, add steps; cancel, retry and read workflows."""
 
     @property
     def finalization(self) -> FinalizationOperations:
-        """Decide about a workflow whose steps have ended."""
+        """Finalize workflows whose steps have ended."""
 
     @property
     def schedules(self) -> ScheduleOperations:
@@ -448,7 +454,7 @@ class Store(Protocol):
 
     @property
     def upkeep(self) -> UpkeepOperations:
-        """What time alone requires."""
+        """The work that is due by the clock."""
 
     @property
     def retention(self) -> RetentionOperations:
@@ -458,8 +464,7 @@ class Store(Protocol):
         """Run the operation. A write is durable when this returns; after OutcomeUnknown it may be.
 
         `by`: the author, for the history. `on`: a connection of the user, whose transaction the operation joins.
-        `idle`: nothing waits for the result, so the engine may use the occasion for work that it has to do now and
-        then."""
+        `idle`: nothing waits for the result, so the engine may do some of its own maintenance with it."""
 
     async def run_async(
         self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
@@ -468,26 +473,27 @@ class Store(Protocol):
 
     @property
     def served(self) -> bool:
-        """True where a server stands before the database: it does the upkeep, and waits for tasks for its clients."""
+        """True for a store behind a server: the server does the upkeep, and waits for tasks on behalf of its
+        clients."""
 
     @property
     def wakeups(self) -> Wakeups:
-        """Waits for changes by any process. A hint: it may come late or without a change."""
+        """Waits for changes by any process. A wake-up is a hint: it may come late or without a change."""
 
-    def migrate(self, note: Note = ...) -> list[str]:
-        """Bring the schema up to date; many processes may do so at once. The names of the applied migrations, each
-        noted before it is applied."""
+    def migrate(self, note: OnMigration = ...) -> list[str]:
+        """Apply the missing migrations; many processes may do so at once. Returns the names of the applied migrations.
+        `note` is called with each name before the migration is applied."""
 
     def maintain(self) -> None:
-        """Maintenance that the engine itself needs now and then."""
+        """Do the maintenance that the engine needs from time to time."""
 
     def doctor(self) -> list[Check]:
-        """Look for damage and for settings that would cost a guarantee."""
+        """Check for damage, and for settings that would weaken a guarantee."""
 
     @property
     def caution(self) -> str | None:
-        """A known danger of the engine's release, for workers and servers to log when they start; None where there is
-        none."""
+        """A warning about a known bug of the engine's release, which workers and servers log when they start; or
+        None."""
 
     def close(self) -> None:
         """Close every connection; the next operation opens them again."""
@@ -497,13 +503,13 @@ class Store(Protocol):
 
 
 class ServedTasks(TaskOperations, Protocol):
-    """What a server does in one request, and a client of a database in several operations."""
+    """Operations on tasks that a server does in one request, and a client of a database in several operations."""
 
     def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
-        """Some of the tasks that match, below the cursor, are cancelled or asked to stop."""
+        """Cancel some of the matching tasks below the cursor."""
 
     def retry_matching(self, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
-        """Some of the tasks that match, below the cursor, are pending again, with all their attempts."""
+        """Retry some of the matching tasks below the cursor."""
 
 
 class ServedStore(Store, Protocol):
@@ -511,27 +517,27 @@ class ServedStore(Store, Protocol):
 
     @property
     def tasks(self) -> ServedTasks:
-        """Look at tasks, search them, cancel, retry and discard them, one by one or all that match."""
+        """Read, search, cancel, retry and discard tasks, one by one or all that match."""
 
 
-# What only a server asks of its database. `only` and `queues`: the queues that the caller's key is limited to.
+# Operations for servers only. `only` and `queues`: the queues that the caller's key is limited to.
 
 
 class DatabaseQueue(QueueOperations, Protocol):
     """Claims for many workers, and random order."""
 
     def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
-        """As `claim`, for several workers at once that request the same kind of task: the tasks go to them in the order
-        of the list. The claims of each request."""
+        """As `claim`, for several workers that request the same kind of task. The first requests get the first tasks.
+        Returns the claims of each request."""
 
     def number_partitions(self, order: str, partitions: Sequence[Partition]) -> Operation[list[Partition]]:
-        """Give waiting tasks of these partitions their random-order numbers, for a short time; the partitions that are
-        not done. New tasks of these partitions get numbers from here on. Wakes the claims that found nothing while
-        tasks were locked by this."""
+        """Give waiting tasks of these partitions their random-order numbers, for a short time. From now on new tasks of
+        these partitions get their numbers when they are enqueued. Returns the partitions that are not done. Wakes the
+        claims that found nothing while this operation locked tasks."""
 
 
 class DatabaseTasks(TaskOperations, Protocol):
-    """Tasks for callers that are limited to some queues, and for pages."""
+    """Tasks for callers that are limited to some queues, and for the pages of the dashboard."""
 
     def cancel(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
         """As in TaskOperations. A task that represents a workflow with other queues than `only` is TaskNotFound."""
@@ -546,28 +552,28 @@ class DatabaseTasks(TaskOperations, Protocol):
         """The reasons why the task is not running, without names of steps in other queues than `only`."""
 
     def search(self, which: TaskSearch, span: int = ...) -> Operation[FoundTasks]:
-        """The newest tasks that match, as summaries. By id and key at once, by a state that few tasks are in among
-        those; otherwise among the next `span` tasks below the cursor. The search continues at the cursor of the answer,
-        also when nothing was found. Text in large params takes longest: a small `span` bounds it."""
+        """The newest matching tasks, as summaries. An id, a key, or a state with few tasks is found by an index;
+        otherwise the next `span` tasks below the cursor are searched. The search continues at the cursor of the answer,
+        also if nothing was found. A search for text in large params takes longest: a small `span` bounds it."""
 
     def cancel_many(
         self, ids: Sequence[int], only: Sequence[str] | None = None, state: str | None = None
     ) -> Operation[int]:
-        """As `cancel`, for up to 500 tasks in one transaction; how many were cancelled or asked to stop. Tasks that
-        cannot be cancelled, are not in the queues `only`, or are no longer in this state are left out."""
+        """As `cancel`, for up to 500 tasks in one transaction. Tasks that cannot be cancelled, are not in the queues
+        `only`, or are no longer in this state are left out. Returns the number of changed tasks."""
 
     def retry_many(
         self, ids: Sequence[int], only: Sequence[str] | None = None, state: str | None = None
     ) -> Operation[int]:
-        """As `retry`, for up to 500 tasks in one transaction; how many are pending again. Tasks that cannot be retried,
-        are not in the queues `only`, or are no longer in this state are left out."""
+        """As `retry`, for up to 500 tasks in one transaction. Tasks that cannot be retried, are not in the queues
+        `only`, or are no longer in this state are left out. Returns the number of changed tasks."""
 
     def queues_of(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """The queue of each of these tasks that exists."""
 
 
 class DatabaseHistory(HistoryOperations, Protocol):
-    """The history for pages and for followers."""
+    """The history for the dashboard and for history followers."""
 
     def latest_history(self, task_id: int, limit: int) -> Operation[RecentHistory]:
         """The newest entries of the task's history, in order, and the number of all its entries."""
@@ -598,17 +604,17 @@ class DatabaseWorkflows(WorkflowOperations, Protocol):
         """As in WorkflowOperations, without the results of parents in other queues than `only`."""
 
     def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
-        """InvalidGraph if this step adds steps after others that are in none of these queues, or do not exist."""
+        """Raise InvalidGraph if a parent of the steps that this task adds is in other queues, or does not exist."""
 
     def find_workflows(self, which: WorkflowFilter, span: int = ...) -> Operation[FoundWorkflows]:
-        """As `list_workflows`, among those that an index leads to, else among the next `span` workflows alone; and
-        the cursor to continue at."""
+        """As `list_workflows`, among the candidates of an index, else among the next `span` workflows only; and the
+        cursor to continue at."""
 
     def workflow_counts(self) -> Operation[dict[str, int]]:
         """The number of workflows in each state, sub-workflows included. It reads all workflows."""
 
     def outline(self, workflow_id: int, limit: int = ...) -> Operation[WorkflowOutline]:
-        """What never changes of the workflow's first steps, in the order in which they were added, and their
+        """The constant fields of the workflow's first steps, in the order in which they were added, and their
         dependencies; empty if there is no such workflow."""
 
     def step_states(self, workflow_id: int, last: int) -> Operation[list[StepGroup]]:
@@ -623,7 +629,7 @@ class DatabaseWorkflows(WorkflowOperations, Protocol):
 
 
 class DatabaseFinalization(FinalizationOperations, Protocol):
-    """Finalizations for pages."""
+    """Finalizations for the dashboard."""
 
     def latest_attempts(self, workflow_id: int, limit: int = ...) -> Operation[list[FinalizationAttempt]]:
         """The newest recorded attempts to claim the finalization of the workflow, newest first."""
@@ -636,23 +642,23 @@ class DatabaseKeys(KeyOperations, Protocol):
         """The key with this id as the database knows it, with its digest, expired or not by the database's clock."""
 
     def note_keys_used(self, key_ids: Sequence[str]) -> Operation[None]:
-        """These keys were used now."""
+        """Set the time of the last use of these keys to now."""
 
     def take_permits(self, key_id: str, limit: RateLimit, wanted: int) -> Operation[RateLimitGrant]:
-        """Up to `wanted` requests for the key. Never more in a window than its limit, however many servers ask; a
-        window begins with the first request after the last one ended, by the database's clock."""
+        """Take up to `wanted` requests out of the key's rate limit. All servers together never get more in a window
+        than the limit. A window begins with the first request after the last window ended, by the database's clock."""
 
     def create_session(self, digest: str, key_id: str, lifetime: int) -> Operation[None]:
-        """A browser signed in with this key, for `lifetime` microseconds. The same again changes nothing."""
+        """Store a browser session of this key, for `lifetime` microseconds. A second call changes nothing."""
 
     def get_session(self, digest: str) -> Operation[BrowserSession | None]:
-        """The session, unless it has ended by the database's clock. It does not say whether its key is still live."""
+        """The session, or None if it has expired by the database's clock. The caller checks whether its key is live."""
 
     def end_session(self, digest: str) -> Operation[bool]:
-        """The session ends; True if there was one."""
+        """Delete the session. True if it existed."""
 
     def prune_sessions(self, limit: int = ...) -> Operation[int]:
-        """Sessions past their end are deleted; how many."""
+        """Delete expired sessions. Returns their number."""
 
 
 class DatabaseStatistics(StatisticsOperations, Protocol):
@@ -666,8 +672,8 @@ class DatabaseStatistics(StatisticsOperations, Protocol):
         history at which that is true. It reads all tasks."""
 
     def changes_since(self, positions: Sequence[HistoryPosition], limit: int = ...) -> Operation[ChangesSince]:
-        """The changes since each of these positions, counted, up to one moment. Also on an engine with many writers
-        none is missed and none counted twice, except changes whose commit took very long."""
+        """The changes since each of these positions, counted, up to the same moment. No change is missed or counted
+        twice, also on an engine with many writers, except changes whose commit took very long."""
 
     def finished_within(self, window: int, queues: Sequence[str] | None = None) -> Operation[dict[str, int]]:
         """The number of tasks (of these queues) that reached each final state in the last `window` microseconds."""
@@ -681,19 +687,19 @@ class DatabaseStatistics(StatisticsOperations, Protocol):
 
     def error_groups(self, queues: Sequence[str] | None = None, limit: int = ...) -> Operation[ErrorGroups]:
         """The newest failed tasks (of these queues), grouped by type, error and message, the most frequent first. This
-        takes some 20 ms of Python for 10,000 of them: not for an event loop."""
+        takes some 20 ms of Python for 10,000 tasks, too long for an event loop."""
 
     def save_sample(self, at: int, body: str) -> Operation[bool]:
-        """Save the sample of this minute (microseconds). True for exactly one of all processes that have one."""
+        """Save the sample of this minute (microseconds). True for exactly one of the processes that save one."""
 
     def samples_since(self, at: int) -> Operation[list[tuple[int, str]]]:
         """The samples from this moment on, in order."""
 
     def sample_heads(self, at: int) -> Operation[list[tuple[int, str]]]:
-        """The same, each up to its queues: what comes after `,"queues":` is most of it, and left out."""
+        """As `samples_since`, without the queues of each sample, which are most of it."""
 
     def prune_samples(self, before: int, limit: int = ...) -> Operation[int]:
-        """Samples from before this moment are deleted; how many."""
+        """Delete the samples from before this moment. Returns their number."""
 
     def database_health(self) -> Operation[DatabaseHealth]:
         """The size of the database, and what keeps its engine from cleaning up."""
@@ -710,7 +716,7 @@ class DatabaseStore(Store, Protocol):
     """A store that is a database."""
 
     observer: Observer
-    """Notified of what the store does to tasks."""
+    """Receives the transitions of tasks that the store makes."""
 
     @property
     def queue(self) -> DatabaseQueue:
@@ -718,7 +724,7 @@ class DatabaseStore(Store, Protocol):
 
     @property
     def tasks(self) -> DatabaseTasks:
-        """Look at tasks, search them, cancel, retry and discard them."""
+        """Read, search, cancel, retry and discard tasks."""
 
     @property
     def history(self) -> DatabaseHistory:
@@ -730,11 +736,11 @@ class DatabaseStore(Store, Protocol):
 
     @property
     def workflows(self) -> DatabaseWorkflows:
-        """Start workflows, add steps, cancel, retry and look at workflows."""
+        """Start workflows, add steps; cancel, retry and read workflows."""
 
     @property
     def finalization(self) -> DatabaseFinalization:
-        """Decide about a workflow whose steps have ended."""
+        """Finalize workflows whose steps have ended."""
 
     @property
     def keys(self) -> DatabaseKeys:
@@ -746,7 +752,7 @@ class DatabaseStore(Store, Protocol):
 
     @property
     def upkeep(self) -> DatabaseUpkeep:
-        """What time alone requires."""
+        """The work that is due by the clock."""
 
     @property
     def many_writers(self) -> bool:
@@ -754,8 +760,8 @@ class DatabaseStore(Store, Protocol):
         with a higher id."""
 
     def validates_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
-        """True where the params of these tasks are validated in this process and at once: such tasks can be stored
-        together with others without delaying those. None where the task types are not known: call `read_types`."""
+        """True if the params of these tasks are validated in this process and quickly, so that these tasks can be
+        combined with others without delaying them. None if the task types are not known: call `read_types`."""
 
     async def read_types(self) -> None:
-        """Read the registered task types, which are then known for a second."""
+        """Read the registered task types, which are then cached for a second."""

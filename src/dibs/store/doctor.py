@@ -1,4 +1,4 @@
-"""What the doctor finds: one check, one verdict, one piece of advice."""
+"""Helpers for the checks of `dibs doctor`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _warning = threading.Lock()
 
 
 def warn_once(caution: str | None, logger: logging.Logger) -> None:
-    """Log what a store cautions against (see Store.caution), once in a process however many stores it opens."""
+    """Log the warning of a store (see Store.caution), once in a process however many stores it opens."""
     with _warning:
         if caution is None or caution in _warned:
             return
@@ -24,12 +24,12 @@ def warn_once(caution: str | None, logger: logging.Logger) -> None:
 
 
 def judge(name: str, fine: bool, message: str, hint: str = "", *, otherwise: Verdict = Verdict.FAIL) -> Check:
-    """A check that is ok if fine, and `otherwise` with its hint if not."""
+    """The result of a check: ok if `fine`, else the verdict `otherwise` with the hint."""
     return Check(name, Verdict.OK, message) if fine else Check(name, otherwise, message, hint)
 
 
 def judge_schema(known: tuple[Migration, ...], applied: Mapping[int, Applied]) -> Check:
-    """Whether this dibs can use the schema, given the migrations applied to it, by version."""
+    """The check that this version of dibs can use the schema. `applied`: the applied migrations by version."""
     message = f"schema version {max(applied, default=0)} of {known[-1].version}"
     try:
         return judge("schema", not missing(known, applied), message, "Migrate it.")

@@ -15,12 +15,12 @@ _COMPATIBLE = re.compile(r"^-- compatible: (\d+)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*$", re.MULTILINE)
 
 
-Note = Callable[[str], None]
-"""Told the name of each migration before it is applied, for those who want to see how far it is."""
+OnMigration = Callable[[str], None]
+"""Called with the name of each migration before it is applied."""
 
 
-def tell_nobody(name: str) -> None:
-    """The note of those who do not."""
+def ignore_migration(name: str) -> None:
+    """An OnMigration that does nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Migration:
 
 
 class Applied(NamedTuple):
-    """A migration that the database has, as its table dibs_migrations records it."""
+    """An applied migration, from the table dibs_migrations of the database."""
 
     name: str
     compatible: int
@@ -58,8 +58,8 @@ def _read(name: str, sql: str) -> Migration:
 
 
 def missing(known: tuple[Migration, ...], applied: Mapping[int, Applied]) -> list[Migration]:
-    """The migrations still to apply, given those applied, by version. SchemaTooNew where this dibs is too old for what
-    a newer one made of the database; StoreError for a database that was made by other migrations."""
+    """The migrations that are not applied yet. `applied`: the applied migrations by version. SchemaTooNew if a newer
+    dibs has changed the schema so that this one cannot use it; StoreError for a database with other migrations."""
     _refuse_other_migrations(known, applied)
     newest = known[-1].version
     foreign = {version: each.compatible for version, each in applied.items() if version > newest}
@@ -84,7 +84,7 @@ def _refuse_other_migrations(known: tuple[Migration, ...], applied: Mapping[int,
 
 
 def refuse_if_missing(todo: list[Migration]) -> None:
-    """For a store that must not migrate by itself."""
+    """Raise SchemaMissing if migrations are missing, for a store that must not migrate by itself."""
     if todo:
         names = ", ".join(migration.name for migration in todo)
         raise SchemaMissing(f"The database lacks these migrations: {names}.")

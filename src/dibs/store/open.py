@@ -1,23 +1,20 @@
-"""From a URL to a store: the only place that knows every engine."""
+"""Open the store at a URL. Only this module imports the engines."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
 from dibs.redaction import redact_url
-from dibs.store.contract import Store
-
-Clock = Callable[[], int]
+from dibs.store.contract import Store, StoreClock
 
 
-def open_store(url: str, *, api_key: str | None = None, clock: Clock | None = None, migrate: bool = True) -> Store:
+def open_store(url: str, *, api_key: str | None = None, clock: StoreClock | None = None, migrate: bool = True) -> Store:
     """The store at the URL; nothing is opened before the first operation."""
     if _split(url).scheme in ("http", "https"):
         return _remote(url, api_key, clock)
@@ -30,29 +27,29 @@ def open_store(url: str, *, api_key: str | None = None, clock: Clock | None = No
     raise _unknown(url)
 
 
-def borrow_store(connection: Any, clock: Clock) -> BorrowedStore:
+def open_isolated(connection: Any, clock: StoreClock) -> IsolatedStore:
     """A store in tables of its own that only this connection sees: see dibs.testing."""
     if isinstance(connection, sqlite3.Connection):
-        from dibs.store.sqlite.borrowed import BorrowedSqlite
+        from dibs.store.sqlite.isolated import IsolatedSqliteStore
 
-        return BorrowedSqlite(connection, clock)
+        return IsolatedSqliteStore(connection, clock)
     if "psycopg" in sys.modules:
-        from dibs.store.postgres.borrowed import BorrowedPostgres, is_connection
+        from dibs.store.postgres.isolated import IsolatedPostgresStore, is_connection
 
         if is_connection(connection):
-            return BorrowedPostgres(connection, clock)
+            return IsolatedPostgresStore(connection, clock)
     raise InvalidValue(
         f"A {type(connection).__name__} is not a connection that dibs can use.",
         hint="Give a connection of sqlite3 or psycopg (sync or async).",
     )
 
 
-class BorrowedStore(Store, Protocol):
+class IsolatedStore(Store, Protocol):
     """A store on a connection of a program, until `drop`."""
 
     @property
     def in_transaction(self) -> bool:
-        """True while the connection has something to commit."""
+        """True while the connection has an open transaction."""
 
     def roll_back(self) -> None:
         """End the connection's transaction, if there is one."""
@@ -62,45 +59,45 @@ class BorrowedStore(Store, Protocol):
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file that the URL names; None if it leads elsewhere."""
+    """The SQLite file in the URL; None for the URL of another engine."""
     parts = _split(url)
     if parts.scheme != "sqlite":
         return None
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or path == ":memory:" or parts.query:
         raise InvalidValue(
-            f"{redact_url(url)!r} names no SQLite file.",
+            f"{redact_url(url)!r} is not the URL of a SQLite file.",
             hint="Use sqlite:///file.db, or sqlite:////tmp/file.db for an absolute path; dibs keeps tasks in a file.",
         )
     return Path(path)
 
 
 def _split(url: str) -> SplitResult:
-    if not isinstance(url, str):  # a Path, say
+    if not isinstance(url, str):  # for example a Path
         raise _unknown(url)
     try:
         return urlsplit(url)
-    except ValueError:  # brackets without an end
+    except ValueError:  # an unclosed bracket
         raise _unknown(url) from None
 
 
 def _unknown(url: Any) -> InvalidValue:
     shown = redact_url(url) if isinstance(url, str) else url
     return InvalidValue(
-        f"dibs does not know where {shown!r} leads.",
+        f"{shown!r} is not the URL of a store.",
         hint="Use sqlite:///file.db (four slashes for an absolute path), postgresql://user@host/database "
         "or http://host:8787.",
     )
 
 
-def _sqlite(path: Path, clock: Clock | None, migrate: bool) -> Store:
+def _sqlite(path: Path, clock: StoreClock | None, migrate: bool) -> Store:
     from dibs.store.sqlite import connection
     from dibs.store.sqlite.store import SqliteStore
 
     return SqliteStore(path, clock=clock or connection.clock, migrate=migrate)
 
 
-def _postgres(url: str, clock: Clock | None, migrate: bool) -> Store:
+def _postgres(url: str, clock: StoreClock | None, migrate: bool) -> Store:
     try:
         from dibs.store.postgres.store import PostgresStore
     except ImportError as error:
@@ -110,7 +107,7 @@ def _postgres(url: str, clock: Clock | None, migrate: bool) -> Store:
     return PostgresStore(url, clock=clock, migrate=migrate)
 
 
-def _remote(url: str, api_key: str | None, clock: Clock | None) -> Store:
+def _remote(url: str, api_key: str | None, clock: StoreClock | None) -> Store:
     if clock is not None:
         raise InvalidValue("A store behind a server takes no clock: the server's database has the clock.")
     try:

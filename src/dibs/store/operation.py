@@ -22,10 +22,10 @@ Rows = list[Row]
 class Statement(msgspec.Struct, frozen=True):
     """One SQL section of the engine, with its parameters.
 
-    `rows`: run it for each of these (an engine may do that in one go). `values`: insert these. `words`: fixed words for
-    the section's placeholders, never user input. `change`: it moves tasks, and its rows begin with what the history
-    needs (see HISTORY_COLUMNS); where an engine cannot write the history in the same statement, the store appends it.
-    """
+    `rows`: run the statement for each of these rows of parameters (an engine may do so in one statement). `values`:
+    rows to insert. `words`: fixed texts for the section's placeholders, never user input. `change`: the statement
+    changes the state of tasks, and its rows begin with HISTORY_COLUMNS; if an engine cannot write the history in the
+    same statement, the store appends it."""
 
     name: str
     params: Mapping[str, Any] = {}
@@ -36,7 +36,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def limited(count: int) -> tuple[tuple[str, str]]:
-    """The word for a limit. It is written into the text, because PostgreSQL plans for a tenth of the table where the
+    """The word for a limit. It is a part of the SQL text, because PostgreSQL plans for a tenth of the table if the
     limit is a parameter."""
     return (("limit", f"{count:d}"),)
 
@@ -47,8 +47,8 @@ WIDTH = len(HISTORY_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class BeginTransaction:
-    """Run the following statements of the operation in one transaction. For an operation that learns from its first
-    statements that it needs one; without effect inside a transaction."""
+    """Run the following statements of the operation in one transaction, for an operation whose first statements decide
+    whether it needs one. Inside a transaction this does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class SetSavepoint:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSavepoint:
-    """Keep what was written since the savepoint, and remove the savepoint."""
+    """Keep the writes since the savepoint, and remove the savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollBackToSavepoint:
-    """Undo what was written since the savepoint, because of this error.
+    """Undo the writes since the savepoint, because of this error.
 
     The result is one row with the error as a DibsError. An error that is not about the written data (a lost connection,
     a full disk, a deadlock) is raised again instead: the whole operation has failed then.
@@ -88,10 +88,10 @@ class Mode(Enum):
     take to hand it to a thread."""
 
     READ = "read"
-    """It changes nothing. Each statement may read a later state than the one before."""
+    """The operation changes nothing. Each statement may read a later state than the previous one."""
 
     SNAPSHOT = "snapshot"
-    """It changes nothing, and all its statements read the same state."""
+    """The operation changes nothing, and all its statements read the same state."""
 
     WRITE = "write"
     """Each statement is a transaction of its own. An engine that needs a transaction for every write uses one for the
@@ -152,7 +152,7 @@ class Operation(Generic[T]):
 
     @property
     def writes(self) -> bool:
-        """True if the operation may change something."""
+        """True if the operation may change the database."""
         return self.mode is _WRITE or self.mode is _TRANSACTION
 
     @property
@@ -161,8 +161,8 @@ class Operation(Generic[T]):
         return self.mode is _TRANSACTION or self.mode is _SNAPSHOT
 
     def should_wake(self, returned: Any) -> bool:
-        """True if the waiters must be woken, given what the statements returned: not after a batch of upkeep that
-        changed nothing."""
+        """True if waiting claims must be woken. `returned`: the result of the statements; after a batch of upkeep that
+        changed nothing there is nothing to wake for."""
         return self.wakes and returned != 0
 
     def around(self, begin: Begin) -> Operation[T]:

@@ -1,7 +1,7 @@
-"""Wake-ups: a hint that something changed, for those who wait; polling stays the truth.
+"""Wake-ups: hints that tasks may have become claimable. Polling finds what a lost wake-up missed.
 
-Waiters in this process are woken by its own writes at once. For writes of other processes a watcher thread asks the
-engine, and runs only while somebody waits.
+Writes of this process wake its waiters at once. Writes of other processes are noticed by a watcher thread, which runs
+only while there are waiters.
 """
 
 from __future__ import annotations
@@ -13,52 +13,52 @@ import time
 from abc import ABC, abstractmethod
 
 LINGER = 5.0
-"""Seconds for which the watcher goes on after the last waiter left: most come back at once."""
+"""Seconds for which the watcher continues after the last waiter has left: most waiters return at once."""
 
 
 class Wakeups(ABC):
     """Wait for a change, in a thread or in an event loop."""
 
     def __init__(self) -> None:
-        self._guard = threading.RLock()  # no Condition, of which Ctrl-C can keep the lock (decision 39)
+        self._guard = threading.RLock()  # not a Condition: Ctrl-C can leave its lock held (decision 39)
         self._generation = 0
-        self._waiting: set[threading.Lock] = set()  # each let go when something changes
+        self._waiting: set[threading.Lock] = set()  # each is released after a change
         self._left_at = 0.0
         self._futures: set[asyncio.Future[None]] = set()
         self._watcher: threading.Thread | None = None
         self._closed = False
-        self._ended = threading.Lock()  # let go when it is closed
+        self._ended = threading.Lock()  # released by close
         self._ended.acquire()
 
     @abstractmethod
     def watch(self) -> None:
-        """Look for changes by others until nobody waits any more; call `wake` for each. Runs in its own thread."""
+        """Watch for changes by other processes while `wanted`, and call `wake` for each. Runs in its own thread."""
 
     @property
     def generation(self) -> int:
-        """How many changes have been noticed; taken before looking, handed to `wait` after."""
+        """The number of noticed changes. Read it before reading the store, and pass it to `wait` afterwards."""
         return self._generation
 
     @property
     def wanted(self) -> bool:
-        """True while somebody waits, or did a moment ago."""
+        """True while there are waiters, or were a moment ago."""
         waiting = bool(self._waiting or self._futures)
         return not self._closed and (waiting or time.monotonic() - self._left_at < LINGER)
 
     def wake(self) -> None:
-        """Something changed: everybody look again."""
+        """Wake all waiters after a change."""
         with self._guard:
             self._generation += 1
-            self._let_go()
+            self._release_waiters()
             if not self._futures:
                 return
             futures, self._futures = self._futures, set()
         for future in futures:
-            with contextlib.suppress(RuntimeError):  # its event loop is gone, and its waiter with it
+            with contextlib.suppress(RuntimeError):  # its event loop is closed
                 future.get_loop().call_soon_threadsafe(_resolve, future)
 
     def wait(self, seen: int, timeout: float) -> None:
-        """Return when something changed since generation `seen`, or after `timeout` seconds."""
+        """Return after a change since generation `seen`, or after `timeout` seconds."""
         changed = threading.Lock()
         changed.acquire()
         try:
@@ -92,21 +92,21 @@ class Wakeups(ABC):
                 self._left_at = time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Do nothing for so long, or until it is closed."""
+        """Sleep for `seconds`, or until `close`."""
         if self._ended.acquire(timeout=seconds):
             self._ended.release()
 
     def close(self) -> None:
-        """Let everybody go and stop watching."""
+        """Wake all waiters and stop the watcher."""
         self._closed = True
         with contextlib.suppress(RuntimeError):  # closed already
             self._ended.release()
-        self.wake()  # it takes the guard, under which a watcher is started: from here on none is just being started
+        self.wake()  # takes the guard, under which watchers are started: afterwards no watcher is being started
         watcher = self._watcher
         if watcher is not None and watcher.is_alive() and watcher is not threading.current_thread():
             watcher.join(timeout=5)
 
-    def _let_go(self) -> None:
+    def _release_waiters(self) -> None:
         while self._waiting:
             self._waiting.pop().release()
 
@@ -119,7 +119,7 @@ class Wakeups(ABC):
     def _run_watcher(self) -> None:
         while True:
             self.watch()
-            with self._guard:  # nobody may begin to wait between the last look and the thread's end
+            with self._guard:  # no waiter may arrive between this check and the end of the thread
                 if not self.wanted:
                     self._watcher = None
                     return
@@ -131,8 +131,8 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 class LocalWakeups(Wakeups):
-    """For a store that no other process can see: only writes of this process wake."""
+    """Wake-ups of a store that only this process can see: only its own writes wake."""
 
     def watch(self) -> None:
-        """See Wakeups. Nobody else writes."""
+        """See Wakeups. There are no other writers."""
         self.pause(1.0)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from dibs.client_base import ClientBase
 from dibs.errors import InvalidValue
 from dibs.observe.metered import counted
-from dibs.store.open import borrow_store
+from dibs.store.open import open_isolated
 from dibs.store.operation import Operation
 from dibs.testing.sandbox import Clock, Sandbox
 
@@ -40,7 +40,7 @@ def isolated(app: ClientBase[Any], *, on: Any = None) -> Iterator[Sandbox]:
 @contextmanager
 def _isolated_on(app: ClientBase[Any], connection: Any) -> Iterator[Sandbox]:
     former, clock = app._store, Clock()
-    store = borrow_store(connection, clock)
+    store = open_isolated(connection, clock)
     began_inside = not store.in_transaction
     store.run(store.registry.queues())  # raises here for a connection that cannot be used
     app._store = counted(store)

@@ -1,6 +1,6 @@
-"""The JSON of the API: one struct for each shape, with its conversion from and to the model.
+"""The JSON shapes of the HTTP API: one struct for each, with its conversion from and to the model.
 
-The server, the store behind a server and `--json` use the same structs, and the OpenAPI document is made from them. An
+The server, the remote store and `--json` use the same structs, and the OpenAPI document is derived from them. An
 attribute has the name that the model uses; `field(name=…)` gives the name that the API uses. A struct has the name of
 its component in the OpenAPI document.
 """

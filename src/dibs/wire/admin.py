@@ -35,7 +35,7 @@ from dibs.wire.tasks import checked_params
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """A queue and how many tasks it holds in each state."""
+    """A queue, and the number of its tasks in each state."""
 
     name: str
     paused: bool
@@ -55,7 +55,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 class Queues(msgspec.Struct, frozen=True):
-    """Every queue that holds a task or has been paused."""
+    """Every queue that has tasks or was paused."""
 
     queues: list[Queue]
 
@@ -82,23 +82,25 @@ class Gated(msgspec.Struct, frozen=True):
         return cls(success=True, queue=queue, paused=paused)
 
     def to_model(self) -> None:
-        """Nothing: the request said what the queue is now."""
+        """None: the request determines the state of the queue."""
 
 
 # Workers
 
-Served = Annotated[list[Name], Meta(description="What the worker serves; left out, everything.")]
+Served = Annotated[list[Name], Meta(description="What the worker serves; by default everything.")]
 
 
 class HeartbeatBody(RequestBody, frozen=True):
-    """A worker's sign of life."""
+    """A heartbeat of a worker."""
 
     worker_id: WorkerId
-    incarnation: Annotated[Name, Meta(description="Tells two lives of a worker of the same name apart.")] | None = None
+    incarnation: Annotated[Name, Meta(description="Tells two processes with the same worker id apart.")] | None = None
     queues: Served | None = None
     types: Served | None = field(name="task_types", default=None)
-    metadata: Annotated[Params, Meta(description="Whatever helps to find the worker.")] = field(default_factory=dict)
-    leaving: Annotated[bool, Meta(description="True: it says goodbye.")] = False
+    metadata: Annotated[Params, Meta(description="Any data about the worker, for people.")] = field(
+        default_factory=dict
+    )
+    leaving: Annotated[bool, Meta(description="True: the worker stops.")] = False
 
     @classmethod
     def from_model(cls, beat: Heartbeat) -> Self:
@@ -113,7 +115,7 @@ class HeartbeatBody(RequestBody, frozen=True):
         )
 
     def to_model(self, queues: Sequence[str] | None) -> Heartbeat:
-        """The heartbeat, checked. `queues`: those of `queues` that the caller may see."""
+        """The heartbeat, checked. `queues`: the requested queues that the caller has access to."""
         return Heartbeat(
             worker_id=self.worker_id,
             incarnation=self.incarnation or "",
@@ -171,7 +173,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class Workers(msgspec.Struct, frozen=True):
-    """Every worker that was heard of."""
+    """Every registered worker."""
 
     workers: list[Worker]
 
@@ -193,9 +195,7 @@ class NewTypeBody(RequestBody, frozen=True):
 
     name: Name
     schema: Annotated[dict[str, Any] | bool | None, Meta(description="A JSON Schema for the params.")] = None
-    defaults: Annotated[Params, Meta(description="Params that a task has where it does not give them.")] = field(
-        default_factory=dict
-    )
+    defaults: Annotated[Params, Meta(description="Default values of params.")] = field(default_factory=dict)
 
     @classmethod
     def from_model(cls, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]) -> Self:
@@ -208,9 +208,9 @@ class NewTypeBody(RequestBody, frozen=True):
 
 
 class TypeQuery(Query, frozen=True):
-    """Which version."""
+    """The version to read."""
 
-    version: Annotated[int, Meta(ge=1, le=2**31 - 1, description="The newest if left out.")] | None = None
+    version: Annotated[int, Meta(ge=1, le=2**31 - 1, description="By default the newest.")] | None = None
 
 
 class TaskType(msgspec.Struct, frozen=True):
@@ -245,7 +245,7 @@ class TaskType(msgspec.Struct, frozen=True):
 
 
 class RegisteredType(msgspec.Struct, frozen=True):
-    """The version that now holds."""
+    """The registered version of the task type."""
 
     success: bool
     type: TaskType = field(name="task_type")
@@ -294,7 +294,7 @@ class TaskTypes(msgspec.Struct, frozen=True):
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """Seconds; null while nothing has completed."""
+    """Percentiles in seconds; null while no task has completed."""
 
     p50: float | None
     p95: float | None
@@ -311,7 +311,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """The whole store in numbers; percentiles are over the last 1,000 completed tasks."""
+    """Statistics of the store. Percentiles are those of the last 1,000 completed tasks."""
 
     depth: dict[str, int]
     by_queue: dict[str, dict[str, int]]
@@ -354,7 +354,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class OneStats(msgspec.Struct, frozen=True):
-    """The store in numbers."""
+    """Statistics of the store."""
 
     stats: Stats
 
@@ -372,13 +372,13 @@ class OneStats(msgspec.Struct, frozen=True):
 
 
 class LimitBody(RequestBody, frozen=True):
-    """How many at most."""
+    """The size of a batch."""
 
     limit: BatchLimit = BATCH
 
 
 class PruneBody(LimitBody, frozen=True):
-    """How many at most, and from where."""
+    """The size of a batch of pruning, and its position."""
 
     after: Annotated[str, Meta(max_length=1000, description="`next` of the answer before.")] | None = None
 
@@ -393,7 +393,7 @@ class PruneBody(LimitBody, frozen=True):
 
 
 class PrunedAnswer(msgspec.Struct, frozen=True):
-    """One batch of pruning is done."""
+    """The result of one batch of pruning."""
 
     success: bool
     count: Annotated[int, Meta(description="Rows deleted.")]
@@ -410,7 +410,7 @@ class PrunedAnswer(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One finding of the doctor."""
+    """The result of one check of the doctor."""
 
     name: str
     verdict: Verdict
@@ -419,39 +419,39 @@ class Check(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_model(cls, check: model_upkeep.Check) -> Self:
-        """The finding as JSON."""
+        """The check as JSON."""
         return cls(name=check.name, verdict=check.verdict, message=check.message, hint=check.hint)
 
     def to_model(self) -> model_upkeep.Check:
-        """The finding."""
+        """The check."""
         return model_upkeep.Check(name=self.name, verdict=self.verdict, message=self.message, hint=self.hint)
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """Everything that was looked at."""
+    """The results of all checks of the doctor."""
 
     checks: list[Check]
 
     @classmethod
     def from_model(cls, checks: Sequence[model_upkeep.Check]) -> Self:
-        """The findings as an answer."""
+        """The checks as an answer."""
         return cls(checks=[Check.from_model(check) for check in checks])
 
     def to_model(self) -> list[model_upkeep.Check]:
-        """The findings."""
+        """The checks."""
         return [check.to_model() for check in self.checks]
 
 
 class Alive(msgspec.Struct, frozen=True):
-    """The process answers."""
+    """The server process is running."""
 
     status: Literal["alive"] = "alive"
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The database answers as well."""
+    """The server process is running, and its database answers."""
 
     status: Literal["ready"] = "ready"
 
     def to_model(self) -> None:
-        """Nothing: that it answers is all."""
+        """None: the answer has no value."""

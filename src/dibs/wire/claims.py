@@ -1,4 +1,4 @@
-"""Claims as JSON: take tasks, keep them, say how they ended; what a worker keeps between attempts."""
+"""Claims as JSON: claim tasks, renew and report on claims, finish them; checkpoints."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from dibs.wire.fields import (
 from dibs.wire.tasks import Task
 from dibs.wire.workflows import StepBody, steps_of
 
-# Which tasks, and which first
+# Filters and order
 
 _SORTS = {
     ("priority", "desc"): Order.PRIORITY,
@@ -64,17 +64,17 @@ _SORTS = {
     ("random", "asc"): Order.RANDOM,
     ("random", "desc"): Order.RANDOM,
 }
-_USUAL = {"priority": "desc", "created_at": "asc", "random": "asc"}
+_DEFAULT_SORT_ORDER = {"priority": "desc", "created_at": "asc", "random": "asc"}
 
 
-class Ordered(RequestBody, frozen=True):
-    """Which of the tasks first: `order` by its own name, or `sort_by` and `sort_order`, which map onto them."""
+class OrderOptions(RequestBody, frozen=True):
+    """The order of a claim: the name of an order, or `sort_by` and `sort_order`, which map to an order."""
 
     rules = (not_both("order", "sort_by"), not_both("order", "sort_order"))
 
     order: Annotated[Order, Meta(description="Instead of sort_by and sort_order.")] | None = None
     sort_by: (
-        Annotated[Literal["priority", "created_at", "random"], Meta(description="What decides; by default priority.")]
+        Annotated[Literal["priority", "created_at", "random"], Meta(description="The sort key; by default priority.")]
         | None
     ) = None
     sort_order: (
@@ -85,14 +85,14 @@ class Ordered(RequestBody, frozen=True):
         | None
     ) = None
 
-    def chosen(self) -> Order:
-        """The order that is asked for; priority where none is."""
+    def requested_order(self) -> Order:
+        """The requested order; priority if the request has none."""
         if self.order is not None:
             if self.sort_by is not None or self.sort_order is not None:
                 raise InvalidValue("Give either order, or sort_by and sort_order.")
             return self.order
         sort_by = self.sort_by or "priority"
-        return _SORTS[sort_by, self.sort_order or _USUAL[sort_by]]
+        return _SORTS[sort_by, self.sort_order or _DEFAULT_SORT_ORDER[sort_by]]
 
 
 def _order(order: str) -> Order | None:
@@ -108,13 +108,13 @@ OfQueues = Annotated[Names, Meta(description="Only tasks of these queues.")]
 OfTypes = Annotated[Names, Meta(description="Only tasks of these types.")]
 
 
-class PeekBody(Ordered, frozen=True):
-    """Which pending tasks to look at, and in which order."""
+class PeekBody(OrderOptions, frozen=True):
+    """Which pending tasks to read, and in which order."""
 
     queues: OfQueues | None = None
     types: OfTypes | None = field(name="task_types", default=None)
     max_attempts_remaining: AttemptsRemaining | None = None
-    count: Annotated[Count, Meta(description="Up to so many.")] = 1
+    count: Annotated[Count, Meta(description="The largest number of tasks.")] = 1
 
     @classmethod
     def from_model(cls, filters: model_claim.Filters) -> Self:
@@ -128,42 +128,42 @@ class PeekBody(Ordered, frozen=True):
         )
 
     def to_model(self, queues: Sequence[str] | None) -> model_claim.Filters:
-        """The filters, checked. `queues`: those of `queues` that the caller may see."""
+        """The filters, checked. `queues`: the requested queues that the caller has access to."""
         return model_claim.Filters(
             queues=queues,
             types=self.types,
             max_attempts_remaining=self.max_attempts_remaining,
-            order=self.chosen(),
+            order=self.requested_order(),
             count=self.count,
         )
 
 
-class ClaimWish(Ordered, frozen=True):
+class ClaimOptions(OrderOptions, frozen=True):
     """Which tasks to claim, how many, and for how long."""
 
     queues: OfQueues | None = None
     types: OfTypes | None = field(name="task_types", default=None)
     max_attempts_remaining: AttemptsRemaining | None = None
-    count: Annotated[Count, Meta(description="Up to so many; the answer then has `tasks`.")] | None = None
+    count: Annotated[Count, Meta(description="The largest number of tasks; the answer then has `tasks`.")] | None = None
     lease: Lease = field(name="lease_seconds", default=DEFAULT_LEASE)
-    incarnation: Annotated[Name, Meta(description="Tells two lives of a worker of the same name apart.")] | None = None
+    incarnation: Annotated[Name, Meta(description="Tells two processes with the same worker id apart.")] | None = None
     ahead: Annotated[
-        bool, Meta(description="They will wait before they begin, each told by /start; not charged an attempt before.")
+        bool, Meta(description="Claim ahead: a task starts with a call of /start, and no attempt is charged before.")
     ] = False
     request: RequestId | None = field(name="request_id", default=None)
 
     @classmethod
     def from_model(cls, request: ClaimRequest) -> Self:
-        """What to send, under a name of its own: the same request again gets the same tasks."""
+        """The request to send, with a request id: a repetition of the request gets the same tasks."""
         return cls(**_claim_options(request))
 
     def to_model(self, worker_id: str, queues: Sequence[str] | None) -> ClaimRequest:
-        """The request, checked. `queues`: those of `queues` that the caller may see."""
+        """The request, checked. `queues`: the requested queues that the caller has access to."""
         return ClaimRequest(
             queues=queues,
             types=self.types,
             max_attempts_remaining=self.max_attempts_remaining,
-            order=self.chosen(),
+            order=self.requested_order(),
             count=self.count or 1,
             worker_id=worker_id,
             incarnation=self.incarnation,
@@ -191,20 +191,20 @@ def _request_id(request: ClaimRequest) -> str:
     return request.request or uuid.uuid4().hex
 
 
-class ClaimBody(ClaimWish, frozen=True, kw_only=True):
-    """A worker's wish for tasks."""
+class ClaimBody(ClaimOptions, frozen=True, kw_only=True):
+    """A claim of tasks by a worker."""
 
     worker_id: WorkerId
     wait: Wait = field(name="wait_seconds", default=0)
 
     @classmethod
     def from_model(cls, request: ClaimRequest) -> Self:
-        """What to send, under a name of its own: the same request again gets the same tasks."""
+        """The request to send, with a request id: a repetition of the request gets the same tasks."""
         return cls(**_claim_options(request), worker_id=request.worker_id, wait=request.wait)
 
 
 class ClaimByIdBody(RequestBody, frozen=True):
-    """A worker's wish for this task."""
+    """A claim of this task by a worker."""
 
     worker_id: WorkerId
     lease: Lease = field(name="lease_seconds", default=DEFAULT_LEASE)
@@ -212,7 +212,7 @@ class ClaimByIdBody(RequestBody, frozen=True):
 
     @classmethod
     def from_model(cls, request: ClaimRequest) -> Self:
-        """What to send, under a name of its own: the same request again gets the same task."""
+        """The request to send, with a request id: a repetition of the request gets the same task."""
         return cls(worker_id=request.worker_id, lease=request.lease, request=_request_id(request))
 
     def to_model(self) -> ClaimRequest:
@@ -221,7 +221,7 @@ class ClaimByIdBody(RequestBody, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The claimed task; with `count` also all of them, best first."""
+    """The first claimed task; with `count` in the request also all claimed tasks, in the order of the claim."""
 
     success: bool
     task: Task
@@ -230,7 +230,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_model(cls, claims: Sequence[Claim], several: bool = False) -> Self:
-        """The claims as an answer. `several`: more than one was asked for."""
+        """The claims as an answer. `several`: the request has a `count`."""
         tasks = [Task.from_model(claim.task) for claim in claims]
         message = "Task claimed successfully" if len(tasks) == 1 else f"{len(tasks)} tasks claimed successfully"
         return cls(success=True, task=tasks[0], message=message, tasks=tasks if several else UNSET)
@@ -241,7 +241,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """What was asked for."""
+    """The filters of the request."""
 
     types: list[str] | None = field(name="task_types")
     max_attempts_remaining: int | None
@@ -249,28 +249,28 @@ class Filters(msgspec.Struct, frozen=True):
 
 
 class NoneAvailable(msgspec.Struct, frozen=True):
-    """Nothing to claim."""
+    """The answer to a claim if no pending task passes its filters."""
 
     success: bool
     message: str
     filters: Filters
 
     @classmethod
-    def from_request(cls, body: ClaimWish) -> Self:
-        """The answer to a request that no pending task fits."""
+    def from_request(cls, body: ClaimOptions) -> Self:
+        """The answer to this request."""
         queues = UNSET if body.queues is None else body.queues
         filters = Filters(types=body.types, max_attempts_remaining=body.max_attempts_remaining, queues=queues)
         return cls(success=False, message="No pending tasks available", filters=filters)
 
 
-# Which claims
+# References to claims
 
 Text = Annotated[str, Meta(description="Kept whatever it contains; a very long text keeps its end.")]
 Batch = Meta(max_length=MAX_BATCH)
 
 
-class OfClaim(RequestBody, frozen=True):
-    """Who writes, under which token."""
+class ClaimHolder(RequestBody, frozen=True):
+    """The holder of a claim: the worker and the token of its claim."""
 
     worker_id: WorkerId
     token: Token
@@ -281,7 +281,7 @@ class OfClaim(RequestBody, frozen=True):
 
 
 class ClaimFields(RequestBody, frozen=True):
-    """A claim by its name, of the worker that the request names."""
+    """A claim by task and token; the worker is named in the request."""
 
     task_id: TaskId
     token: Token
@@ -292,7 +292,7 @@ class ClaimFields(RequestBody, frozen=True):
 
 
 class OneClaim(ClaimFields, frozen=True):
-    """A claim by its name."""
+    """A claim by task and token."""
 
     @classmethod
     def from_model(cls, ref: AnyClaim) -> Self:
@@ -300,27 +300,27 @@ class OneClaim(ClaimFields, frozen=True):
         return cls(task_id=ref.task_id, token=ref.token)
 
 
-# How tasks ended
+# Outcomes
 
 Result = Annotated[Any, Meta(description="Any JSON value.")]
 Retryable = Annotated[bool, Meta(description="False: straight to the dead letter.")]
-RetryIn = Annotated[Seconds, Meta(description="Seconds until it is tried again, instead of the task's backoff.")]
-Rest = Annotated[Seconds, Meta(description="Seconds until it may be claimed again.")]
+RetryIn = Annotated[Seconds, Meta(description="Seconds until the next attempt, instead of the task's backoff.")]
+ReleaseDelay = Annotated[Seconds, Meta(description="Seconds until the task can be claimed again.")]
 AddedSteps = Annotated[
     list[StepBody],
-    Meta(description="What it adds to its workflow, each named after it; what waits for it waits for these as well."),
+    Meta(description="Steps to add to the workflow, named after this step. Its children wait for them as well."),
 ]
 OneResult = Annotated[
     Any,
     Meta(
-        description="Any JSON value. One that dibs does not store (NUL, integers beyond 64 bits) is refused by itself.",
+        description="Any JSON value. If dibs cannot store it (NUL, integers beyond 64 bits), only this outcome fails.",
         extra_json_schema={"type": ["null", "boolean", "number", "string", "array", "object"]},
     ),
 ]
 
 
-class CompleteBody(OfClaim, frozen=True):
-    """The task is done."""
+class CompleteBody(ClaimHolder, frozen=True):
+    """The attempt succeeded."""
 
     result: Result = None
     steps: AddedSteps = field(default_factory=list)
@@ -330,7 +330,7 @@ class CompleteBody(OfClaim, frozen=True):
         return Completed(result=self.result, steps=steps_of(self.steps))
 
 
-class FailBody(OfClaim, frozen=True):
+class FailBody(ClaimHolder, frozen=True):
     """The attempt failed."""
 
     message: Text = field(name="error_message")
@@ -344,10 +344,10 @@ class FailBody(OfClaim, frozen=True):
         return _failed(self)
 
 
-class ReleaseBody(OfClaim, frozen=True):
-    """Not done and not failed: back to the queue, no attempt spent."""
+class ReleaseBody(ClaimHolder, frozen=True):
+    """The task goes back to its queue without spending an attempt."""
 
-    delay: Rest = field(name="delay_seconds", default=0)
+    delay: ReleaseDelay = field(name="delay_seconds", default=0)
 
     def to_model(self) -> Outcome:
         """The outcome, checked."""
@@ -355,7 +355,7 @@ class ReleaseBody(OfClaim, frozen=True):
 
 
 class CompletedOutcome(ClaimFields, frozen=True, tag_field="outcome", tag="completed"):
-    """Done."""
+    """The attempt succeeded."""
 
     result: OneResult = None
     steps: AddedSteps = field(default_factory=list)
@@ -373,7 +373,7 @@ class CompletedOutcome(ClaimFields, frozen=True, tag_field="outcome", tag="compl
 
 
 class FailedOutcome(ClaimFields, frozen=True, tag_field="outcome", tag="failed"):
-    """Failed."""
+    """The attempt failed."""
 
     message: Text = field(name="error_message")
     type: Text = field(name="error_code", default="Error")
@@ -401,9 +401,9 @@ class FailedOutcome(ClaimFields, frozen=True, tag_field="outcome", tag="failed")
 
 
 class ReleasedOutcome(ClaimFields, frozen=True, tag_field="outcome", tag="released"):
-    """Given back."""
+    """The task goes back to its queue without spending an attempt."""
 
-    delay: Rest = field(name="delay_seconds", default=0)
+    delay: ReleaseDelay = field(name="delay_seconds", default=0)
 
     @classmethod
     def from_model(cls, ref: AnyClaim, outcome: Released) -> Self:
@@ -416,7 +416,7 @@ class ReleasedOutcome(ClaimFields, frozen=True, tag_field="outcome", tag="releas
 
 
 class CancelledOutcome(ClaimFields, frozen=True, tag_field="outcome", tag="cancelled"):
-    """Stopped, as somebody asked."""
+    """The attempt stopped because the cancellation of the task was requested."""
 
     @classmethod
     def from_model(cls, ref: AnyClaim, outcome: Cancelled) -> Self:
@@ -428,13 +428,13 @@ class CancelledOutcome(ClaimFields, frozen=True, tag_field="outcome", tag="cance
         return Cancelled()
 
 
-def _failed(said: FailBody | FailedOutcome) -> Failed:
-    failure = Failure(type=said.type, message=said.message, traceback=said.traceback)
-    return Failed(failure=failure, retry_in=said.retry_in, permanent=not said.retryable)
+def _failed(body: FailBody | FailedOutcome) -> Failed:
+    failure = Failure(type=body.type, message=body.message, traceback=body.traceback)
+    return Failed(failure=failure, retry_in=body.retry_in, permanent=not body.retryable)
 
 
 AnyOutcome = CompletedOutcome | FailedOutcome | ReleasedOutcome | CancelledOutcome
-Outcomes = Annotated[list[AnyOutcome], Batch, Meta(description="How each claim ended; one outcome for each.")]
+Outcomes = Annotated[list[AnyOutcome], Batch, Meta(description="One outcome for each claim.")]
 
 _OUTCOMES: dict[type, Any] = {
     Completed: CompletedOutcome,
@@ -451,20 +451,20 @@ def outcome_body(ref: AnyClaim, outcome: Outcome) -> AnyOutcome:
 
 
 class FinishBody(RequestBody, frozen=True):
-    """How many tasks ended."""
+    """The outcomes of several tasks."""
 
     worker_id: WorkerId
     outcomes: Outcomes
 
 
 class ExchangeBody(FinishBody, frozen=True):
-    """How the last tasks ended, and which ones to have next."""
+    """The outcomes of the last tasks, and what to claim next."""
 
-    claim: Annotated[ClaimWish, Meta(description="What to claim next.")]
+    claim: Annotated[ClaimOptions, Meta(description="What to claim next.")]
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """Where the task stands now. `repeated`: this outcome was told before, and nothing was written again."""
+    """The state of the task after its outcome. `repeated`: the outcome was stored before, and nothing was written."""
 
     success: bool
     task_id: int
@@ -513,17 +513,17 @@ class Exchanged(msgspec.Struct, frozen=True):
     tasks: list[Task]
 
 
-# Keep claims
+# Renewals and progress
 
 
-class RenewBody(OfClaim, frozen=True):
+class RenewBody(ClaimHolder, frozen=True):
     """Prolong the lease."""
 
     lease: Lease = field(name="lease_seconds", default=DEFAULT_LEASE)
 
 
-class ProgressBody(OfClaim, frozen=True):
-    """How far the task is."""
+class ProgressBody(ClaimHolder, frozen=True):
+    """The progress of the task."""
 
     progress: Percent
     message: Text | None = None
@@ -542,8 +542,8 @@ class RenewManyBody(ClaimsBody, frozen=True):
     lease: Lease = field(name="lease_seconds", default=DEFAULT_LEASE)
 
 
-class OneNote(ClaimFields, frozen=True):
-    """How far a task is."""
+class TaskProgress(ClaimFields, frozen=True):
+    """The progress of one task."""
 
     progress: Percent
     message: Text | None = None
@@ -555,15 +555,15 @@ class OneNote(ClaimFields, frozen=True):
         return cls(task_id=ref.task_id, token=ref.token, progress=percent, message=cleaned)
 
 
-class NotesBody(RequestBody, frozen=True):
-    """How far tasks are."""
+class ProgressManyBody(RequestBody, frozen=True):
+    """The progress of several tasks."""
 
     worker_id: WorkerId
-    notes: Annotated[list[OneNote], Batch, Meta(description="How far each task is.")]
+    notes: Annotated[list[TaskProgress], Batch, Meta(description="The progress of each task.")]
 
 
 class Renewed(msgspec.Struct, frozen=True):
-    """The new end of the lease, and whether somebody asked the task to stop."""
+    """The new end of the lease, and whether the cancellation of the task was requested."""
 
     success: bool
     task_id: int
@@ -587,8 +587,8 @@ class Renewed(msgspec.Struct, frozen=True):
         )
 
 
-class Noted(msgspec.Struct, frozen=True):
-    """Whether somebody asked the task to stop."""
+class ProgressSaved(msgspec.Struct, frozen=True):
+    """The progress was stored; whether the cancellation of the task was requested."""
 
     success: bool
     task_id: int
@@ -600,12 +600,12 @@ class Noted(msgspec.Struct, frozen=True):
         return cls(success=True, task_id=task_id, cancel_requested=cancel_requested)
 
     def to_model(self) -> bool:
-        """True if somebody asked the task to stop."""
+        """True if the cancellation of the task was requested."""
         return self.cancel_requested
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The task has begun."""
+    """The task that was claimed ahead has started."""
 
     success: bool
     task_id: int
@@ -616,7 +616,7 @@ class Started(msgspec.Struct, frozen=True):
         return cls(success=True, task_id=task_id)
 
     def to_model(self) -> None:
-        """Nothing: a task that has begun has no result."""
+        """None: a start has no result."""
 
 
 class RenewedAnswers(msgspec.Struct, frozen=True):
@@ -626,11 +626,11 @@ class RenewedAnswers(msgspec.Struct, frozen=True):
     answers: list[Renewed | Any]
 
 
-class NotedAnswers(msgspec.Struct, frozen=True):
-    """An answer to each note."""
+class ProgressSavedAnswers(msgspec.Struct, frozen=True):
+    """An answer to each progress report."""
 
     success: bool
-    answers: list[Noted | Any]
+    answers: list[ProgressSaved | Any]
 
 
 class StartedAnswers(msgspec.Struct, frozen=True):
@@ -640,18 +640,18 @@ class StartedAnswers(msgspec.Struct, frozen=True):
     answers: list[Started | Any]
 
 
-class Standings(msgspec.Struct, frozen=True):
-    """How each claim stands."""
+class ClaimStatuses(msgspec.Struct, frozen=True):
+    """The status of each claim, in the order of the request."""
 
-    standings: list[ClaimStatus]
+    statuses: list[ClaimStatus] = field(name="standings")
 
     def to_model(self) -> list[ClaimStatus]:
         """The status of each claim."""
-        return self.standings
+        return self.statuses
 
 
 class DueIn(msgspec.Struct, frozen=True):
-    """Seconds until time alone makes something claimable; null where nothing waits for the clock."""
+    """Seconds until a task becomes claimable because its time has come; null if no task has such a time."""
 
     seconds: float | None
 
@@ -663,10 +663,10 @@ class DueIn(msgspec.Struct, frozen=True):
 # Checkpoints
 
 
-class CheckpointBody(OfClaim, frozen=True):
+class CheckpointBody(ClaimHolder, frozen=True):
     """A value to keep for later attempts."""
 
-    name: Annotated[Name, Meta(description="What it is called within the task.")]
+    name: Annotated[Name, Meta(description="Unique within the task.")]
     value: Annotated[Any, Meta(description="Any JSON value.")]
 
     @classmethod
@@ -681,7 +681,7 @@ class CheckpointBody(OfClaim, frozen=True):
 
 
 class Checkpoints(msgspec.Struct, frozen=True):
-    """What is kept, by name."""
+    """The checkpoints of a task, by name."""
 
     checkpoints: JsonObject
 
@@ -690,8 +690,8 @@ class Checkpoints(msgspec.Struct, frozen=True):
         return self.checkpoints
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """The value that is kept."""
+class KeptCheckpoint(msgspec.Struct, frozen=True):
+    """The value that is kept under the name."""
 
     success: bool
     value: Any

@@ -23,14 +23,14 @@ AnyState = Annotated[str, Meta(extra_json_schema={"enum": sorted({*State, *Workf
 KEY_APART = "Give the key with the argument api_key or in DIBS_API_KEY."
 
 SOON = 1.0
-"""Seconds after which a client may ask a store again that did not answer."""
+"""Seconds after which a client may repeat a request that failed because the store did not answer."""
 
 _ABOUT = ("task_id", "workflow_id", "token", "worker_id", "key", "name")
-"""Attributes of exceptions that the answer repeats."""
+"""Attributes of exceptions that are fields of the answer."""
 
 
 class RequestRefused(DibsError):
-    """What the server itself refuses, before a store is asked."""
+    """A request that the server refuses before it uses the store."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class RequestRefused(DibsError):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request changed nothing. `code` is a stable word for programs; `hint` says what to do."""
+    """The error of a request that changed nothing. `code`: a stable name for programs. `hint`: what to do."""
 
     success: bool = False
     error: str
@@ -94,13 +94,13 @@ class Code(NamedTuple):
 
 
 def status_of(error: DibsError) -> int:
-    """The HTTP status of an error; one without a status of its own is a fault of the server."""
+    """The HTTP status of an error; 500 for an error without a status of its own."""
     known = CODES.get(error.code)
     return 500 if known is None else known.status
 
 
 def headers_of(error: DibsError) -> Headers:
-    """The headers that go with an error: when to come back, above all."""
+    """The HTTP headers of an error, such as Retry-After."""
     given: Headers = getattr(error, "headers", ())
     wait = getattr(error, "retry_after", None)
     if wait is None and status_of(error) == 503:

@@ -1,4 +1,4 @@
-"""The fields of the API: their bounds, how times are written, and the base class of request bodies."""
+"""Fields of the API: their bounds, the format of times, and the base class of request bodies."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import msgspec
 from msgspec import Meta
 
 from dibs.codec import MAX_NAME, encode
-from dibs.model.checks import MAX_SECONDS, TRACEPARENT
+from dibs.model.checks import MAX_SECONDS, MAX_TAG, MAX_TAGS, TAG, TRACEPARENT
 from dibs.model.claim import MAX_BATCH
 from dibs.model.schedule import MAX_SCHEDULE_NAME
 from dibs.model.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY
 
 MAX_WAIT = 60
 MOMENT = r"^(?!000[01]|9999)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"
-"""RFC 3339 but for leap seconds and the years at the rim, where a time zone could lead out of what a calendar holds."""
+"""RFC 3339 without leap seconds, and without the first and last years, where a time zone could exceed the range of
+datetime."""
 
 Name = Annotated[
     str,
@@ -34,7 +35,7 @@ WorkerId = Annotated[
         min_length=1,
         max_length=255,
         pattern="^[A-Za-z0-9_-]+$",
-        description="The worker's own name for itself.",
+        description="The name that the worker has chosen.",
         examples=["worker-youtube-01"],
     ),
 ]
@@ -44,33 +45,49 @@ RequestId = Annotated[
         min_length=1,
         max_length=64,
         pattern="^[A-Za-z0-9_-]+$",
-        description="A fresh name for this claim. If its answer is lost, the same claim with the same name answers "
-        "with what the first one got, instead of claiming more.",
+        description="A new id for this claim. If the answer is lost, a repetition with the same id returns the tasks "
+        "of the first claim instead of claiming more.",
     ),
 ]
 ProcessorId = Annotated[
     Name,
     Meta(
-        description="The processor's name. Unique for each process: a process that asks under the name of another "
-        "extends the claim of that one.",
+        description="The name of the processor, unique for each process: a claim under the name of another process "
+        "extends the claim of that process.",
         examples=["billing-7c1f"],
     ),
 ]
-TaskTypeName = Annotated[Name, Meta(description="What to run.", examples=["youtube_video_scrape"])]
-Key = Annotated[Name, Meta(description="Makes it safe to send this again.")]
+TaskTypeName = Annotated[
+    Name, Meta(description="The name by which the handler is found.", examples=["youtube_video_scrape"])
+]
+Key = Annotated[Name, Meta(description="Makes it safe to repeat the request.")]
 Traceparent = Annotated[
     str,
     Meta(
         pattern=TRACEPARENT,
-        description="The span of whoever wants this done, as in the W3C header of that name; every attempt is part of "
-        "its trace. Left out: that of the header, if the request has one.",
+        description="The span of the enqueue, in the format of the W3C header of that name; every attempt is part of "
+        "its trace. By default the header of the request, if there is one.",
         examples=["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
     ),
 ]
+Tag = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_TAG,
+        pattern=TAG,
+        description="One line without commas, quotes and backslashes, and without spaces at its ends.",
+        examples=["customer-42"],
+    ),
+]
+Tags = Annotated[list[Tag], Meta(max_length=MAX_TAGS)]
 Names = Annotated[list[Name], Meta(min_length=1)]
 Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher first.")]
-MaxAttempts = Annotated[int, Meta(ge=1, le=MAX_MAX_ATTEMPTS, description="Attempts before it is a dead letter.")]
-AttemptsRemaining = Annotated[int, Meta(ge=0, le=MAX_MAX_ATTEMPTS, description="At least so many attempts left.")]
+MaxAttempts = Annotated[
+    int,
+    Meta(ge=1, le=MAX_MAX_ATTEMPTS, description="The number of attempts, after which the task is in the dead letter."),
+]
+AttemptsRemaining = Annotated[int, Meta(ge=0, le=MAX_MAX_ATTEMPTS, description="The smallest number of attempts left.")]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Lease = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds until the claim ends unless renewed.")]
 Timeout = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds that one attempt may take.")]
@@ -80,16 +97,18 @@ Moment = Annotated[
     datetime,
     Meta(
         tz=True,
-        description="A time that knows its time zone.",
+        description="A time with its time zone.",
         examples=["2025-11-12T10:30:00Z"],
         extra_json_schema={"pattern": MOMENT},
     ),
 ]
 TaskId = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The task.")]
-Token = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The claim's token; a stale one is refused with 409.")]
-Percent = Annotated[int, Meta(ge=0, le=100, description="How far it is, in percent.")]
+Token = Annotated[
+    int, Meta(ge=0, le=2**63 - 1, description="The token of the claim; a stale token is refused with 409.")
+]
+Percent = Annotated[int, Meta(ge=0, le=100, description="The progress in percent.")]
 EntryId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-BatchLimit = Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many in this call.")]
+BatchLimit = Annotated[int, Meta(ge=1, le=MAX_BATCH, description="The size of the batch.")]
 Keep = Annotated[
     float,
     Meta(
@@ -127,11 +146,11 @@ Timestamp = Annotated[
 JsonObject = dict[str, Any]
 
 FREE_FIELDS = frozenset({"params", "result", "defaults", "schema", "metadata", "value"})
-"""Fields whose content belongs to the client: a float stays one."""
+"""Fields whose content belongs to the client: a float in them stays a float."""
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A request's body: a field that is not known is refused, never ignored.
+    """The body of a request. An unknown field is an error.
 
     `rules`: what holds between its fields, as JSON Schema, for the OpenAPI document; code elsewhere enforces it.
     """
@@ -140,25 +159,25 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The parameters in a request's URL: one that is not known is refused, never ignored."""
+    """The parameters in the URL of a request. An unknown parameter is an error."""
 
 
 def not_both(*names: str) -> dict[str, Any]:
-    """The rule that of these fields not all may be given; null is as good as nothing."""
+    """The rule that a request may not have all of these fields; null counts as missing."""
     return {"not": {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}}
 
 
 def at_least_one(*names: str) -> dict[str, Any]:
-    """The rule that one of these fields must be given; null is as good as nothing."""
+    """The rule that a request must have one of these fields; null counts as missing."""
     return {"anyOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
 
 
 class Empty(RequestBody, frozen=True):
-    """Nothing needs to be said."""
+    """A request body without fields."""
 
 
 class Done(msgspec.Struct, frozen=True):
-    """It is done, and that is all there is to say."""
+    """The request succeeded; there is no other result."""
 
     success: bool
 
@@ -168,11 +187,11 @@ class Done(msgspec.Struct, frozen=True):
         return cls(success=True)
 
     def to_model(self) -> None:
-        """Nothing: the answer carries no value."""
+        """None: the answer has no value."""
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """It is done, to so many."""
+    """The request succeeded; the number of changed rows."""
 
     success: bool
     count: int
@@ -194,7 +213,7 @@ def to_text(at: datetime) -> str:
 
 
 to_datetime = datetime.fromisoformat
-"""The time that `to_text` wrote."""
+"""Parse a time that `to_text` wrote."""
 
 
 def to_text_or_none(at: datetime | None) -> str | None:
@@ -218,13 +237,13 @@ def utc_or_none(at: datetime | None) -> datetime | None:
 
 
 def checked_json(value: Any, what: str) -> Any:
-    """A value of the client's as JSON, refused where dibs does not store it; it is encoded once, here."""
+    """A value of the client as encoded JSON. InvalidValue if dibs cannot store it."""
     return msgspec.Raw(encode(value, what))
 
 
 def whole_numbers(value: Any) -> Any:
-    """The same value, in which numbers without a fraction are integers (some programs write 2 as 2.0), but for what
-    belongs to the client."""
+    """The value with integers for floats without a fraction, because some programs write 2 as 2.0. The fields that
+    belong to the client stay as they are."""
     if type(value) is float and value.is_integer():
         return int(value)
     if type(value) is dict:

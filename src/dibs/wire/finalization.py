@@ -1,4 +1,4 @@
-"""Finalization as JSON: the right to say how a workflow ended, and what it is decided by."""
+"""Finalization as JSON: claim the finalization of a workflow, and finalize it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from dibs.wire.fields import (
 
 
 class ProcessorBody(RequestBody, frozen=True):
-    """Who asks."""
+    """The processor that sends the request."""
 
     processor: ProcessorId = field(name="processor_id")
 
 
-class WishBody(ProcessorBody, frozen=True):
-    """Who wants to finalize, and for how long."""
+class ClaimFinalizationBody(ProcessorBody, frozen=True):
+    """The processor that claims the finalization, and the lease of the claim."""
 
     lease: Lease = field(name="timeout_seconds", default=DEFAULT_FINALIZATION_LEASE)
 
@@ -66,14 +66,14 @@ class ExtendBody(HolderBody, frozen=True):
 
 
 class FinalizationClaim(msgspec.Struct, frozen=True):
-    """The answer to a wish to finalize. `token` and `lease_until` are there if it was granted."""
+    """The answer to a claim of the finalization. `token` and `lease_until` are set if the claim was granted."""
 
     success: bool
     workflow_id: int
     processor: str = field(name="processor_id")
     claimed: bool
     already_claimed_by: str | None
-    state: Annotated[str, Meta(description="Where the workflow stands.")]
+    state: Annotated[str, Meta(description="The state of the workflow.")]
     message: str
     reason: ClaimReason
     token: Annotated[int | None, Meta(description="Proves the claim when the workflow is finalized.")]
@@ -111,15 +111,15 @@ class FinalizationClaim(msgspec.Struct, frozen=True):
 
 
 class UnknownWorkflow(FinalizationClaim, frozen=True):
-    """The answer to a wish to finalize what does not exist."""
+    """The answer to a claim of the finalization of a workflow that does not exist."""
 
 
 class NotClaimed(FinalizationClaim, frozen=True):
-    """The answer to a wish that was not granted."""
+    """The answer to a claim of the finalization that was not granted."""
 
 
-class Released(msgspec.Struct, frozen=True):
-    """Whether the claim was this processor's under this token; if not, nothing changed."""
+class FinalizationReleased(msgspec.Struct, frozen=True):
+    """Whether the processor held the claim under the token. If not, nothing changed."""
 
     success: bool
     released: bool
@@ -135,7 +135,7 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class Finalized(msgspec.Struct, frozen=True):
-    """What became of a workflow whose finalization was held."""
+    """The result of a finalization."""
 
     success: bool
     workflow_id: int
@@ -155,7 +155,7 @@ class Finalized(msgspec.Struct, frozen=True):
         )
 
     def to_model(self) -> model_finalization.Finalized:
-        """The result. The server finalizes what is due because of it, so `due` is left out."""
+        """The result. The server itself finalizes the outer workflows, so `due` is left out."""
         return model_finalization.Finalized(
             workflow_id=self.workflow_id,
             state=self.state,
@@ -165,7 +165,7 @@ class Finalized(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """How a workflow's steps stand, and what follows from that. The finalizer is not counted."""
+    """The states of a workflow's steps, and the action that follows from them. The finalizer is not counted."""
 
     workflow_id: int
     state: WorkflowState = field(name="status")
@@ -208,7 +208,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class OneContext(msgspec.Struct, frozen=True):
-    """How a workflow stands."""
+    """The execution context of a workflow."""
 
     context: Context
 
@@ -223,7 +223,7 @@ class OneContext(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """A recorded wish to finalize."""
+    """A recorded attempt to claim the finalization of a workflow."""
 
     id: int
     workflow_id: int
@@ -269,7 +269,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Attempts(msgspec.Struct, frozen=True):
-    """Every recorded wish to finalize a workflow."""
+    """Every recorded attempt to claim the finalization of a workflow."""
 
     attempts: list[Attempt]
 
@@ -284,9 +284,9 @@ class Attempts(msgspec.Struct, frozen=True):
 
 
 class DueQuery(Query, frozen=True):
-    """How many."""
+    """The size of the page."""
 
-    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="The largest number of ids.")] = 100
 
 
 class DueWorkflows(msgspec.Struct, frozen=True):

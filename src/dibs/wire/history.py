@@ -1,4 +1,4 @@
-"""History as JSON: entries, pages of them, events as they happen, and hints that something changed."""
+"""History as JSON: entries, pages, live events, and wake-ups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EVENT = "|".join(Event)
 
 
 class EntryFields(msgspec.Struct, frozen=True):
-    """What an entry of the history and an event have in common."""
+    """The common fields of an entry of the history and an event."""
 
     id: int
     task_id: int
@@ -49,7 +49,7 @@ class EntryFields(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(EntryFields, frozen=True):
-    """One thing that happened to a task."""
+    """An entry of the history: one transition of a task."""
 
     @classmethod
     def from_model(cls, entry: model_history.HistoryEntry) -> Self:
@@ -73,7 +73,7 @@ class HistoryEntry(EntryFields, frozen=True):
 
 
 class TaskEvent(EntryFields, frozen=True):
-    """One thing that happened, with the queue and type of its task; both are null once the task is pruned."""
+    """A transition of a task, with the queue and type of the task; both are null after the task was pruned."""
 
     queue: str | None
     type: str | None = field(name="task_type")
@@ -103,7 +103,7 @@ class TaskEvent(EntryFields, frozen=True):
 
 
 class OneHistory(msgspec.Struct, frozen=True):
-    """Everything that happened to a task, in order."""
+    """The history of a task, in order."""
 
     history: list[HistoryEntry]
 
@@ -122,21 +122,21 @@ class WholeHistory(OneHistory, frozen=True):
 
 
 class HistoryQuery(Query, frozen=True):
-    """Which page."""
+    """The page to read."""
 
     after: Annotated[EntryId, Meta(description="The id of the last entry of the page before.")] = 0
     limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Entries on a page.")] = MAX_BATCH
 
 
 class EventsQuery(Query, frozen=True):
-    """Which events."""
+    """The events to send."""
 
     types: (
         Annotated[
             str,
             Meta(
                 pattern=f"^({_EVENT})(,({_EVENT}))*$",
-                description=f"Some of {', '.join(Event)}, with commas between them; all if left out.",
+                description=f"Some of {', '.join(Event)}, separated by commas; by default all.",
                 examples=["completed,failed"],
             ),
         ]
@@ -144,7 +144,7 @@ class EventsQuery(Query, frozen=True):
     ) = None
 
     def to_model(self) -> frozenset[Event] | None:
-        """The events that are asked for; None for all."""
+        """The requested kinds of events; None for all."""
         try:
             return None if self.types is None else frozenset(Event(word) for word in self.types.split(","))
         except ValueError as error:  # a line break at the end, which the pattern lets pass
@@ -152,7 +152,7 @@ class EventsQuery(Query, frozen=True):
 
 
 class WakeupsQuery(Query, frozen=True):
-    """What the client knows already, and how long it waits for more."""
+    """The last generation that the client knows, and the seconds to wait for a newer one."""
 
     process: Annotated[str, Meta(max_length=64, description="`process` of the last answer.")] | None = None
     generation: Annotated[int, Meta(ge=0, le=2**63 - 1, description="`generation` of the last answer.")] = 0
@@ -162,11 +162,11 @@ class WakeupsQuery(Query, frozen=True):
 
 
 class Woken(msgspec.Struct, frozen=True):
-    """How many changes this server process has noticed; another process counts anew."""
+    """The number of changes that this server process has noticed. Each process counts from 0."""
 
     process: str
     generation: int
 
     def to_model(self) -> Self:
-        """Itself: the answer has no other form."""
+        """The wake-up itself: the model has no other type for it."""
         return self

@@ -1,4 +1,4 @@
-"""API keys as JSON: to make, as they are listed, and the one answer that holds a secret."""
+"""API keys as JSON: create, list and revoke keys. Only the answer to a creation contains the secret."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from dibs.wire.fields import (
 
 
 class NewKeyBody(RequestBody, frozen=True):
-    """A key to make."""
+    """A key to create."""
 
     rules = (not_both("expires_at", "expires_in_seconds"),)
 
-    name: Annotated[Name, Meta(description="Whose it is, or what for.", examples=["scraper fleet"])]
-    scopes: Annotated[list[Scope], Meta(min_length=1, description="What it may be used for; admin has them all.")]
-    queues: Annotated[Names, Meta(description="The only queues it is for; all if left out.")] | None = None
+    name: Annotated[Name, Meta(description="The owner or the purpose of the key.", examples=["scraper fleet"])]
+    scopes: Annotated[list[Scope], Meta(min_length=1, description="What the key allows; admin allows everything.")]
+    queues: Annotated[Names, Meta(description="The queues that the key is limited to; by default all.")] | None = None
     rate_limit: Limit = write_limit(STANDARD_LIMIT)
     expires_at: Moment | None = None
     expires_in: Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Instead of expires_at.")] | None = field(
@@ -65,7 +65,7 @@ class NewKeyBody(RequestBody, frozen=True):
 
 
 class KeyFields(msgspec.Struct, frozen=True):
-    """What is shown of a key, without anything that would help to guess it."""
+    """The fields of a key, without its secret or digest."""
 
     id: str
     name: str
@@ -110,7 +110,7 @@ def _about(key: ApiKey) -> dict[str, Any]:
 
 
 class Key(KeyFields, frozen=True):
-    """An API key, without anything that would help to guess it. `queues`: null for all; `rate_limit`: or "none"."""
+    """An API key, without its secret or digest. `queues`: null for all. `rate_limit`: "none" without a limit."""
 
     @classmethod
     def from_model(cls, key: ApiKey) -> Self:
@@ -123,7 +123,7 @@ class Key(KeyFields, frozen=True):
 
 
 class Minted(KeyFields, frozen=True):
-    """A new key. `key` is its text: nobody can read it again."""
+    """A new key. `key`: its text, which cannot be read again."""
 
     success: bool
     key: str
@@ -157,7 +157,7 @@ class Keys(msgspec.Struct, frozen=True):
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """The key, and since when nobody may use it."""
+    """The revoked key, and the time of its revocation."""
 
     success: bool
     id: str

@@ -33,7 +33,7 @@ def _has_no(name: str) -> dict[str, Any]:
 
 
 class TargetBody(RequestBody, frozen=True, kw_only=True):
-    """The rule that is meant. Without a queue, task type or workflow it is the default of the store."""
+    """The target of a rule. Without a queue, task type or workflow it is the default of the store."""
 
     rules = (
         not_both("queue", "task_type"),

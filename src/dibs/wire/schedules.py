@@ -1,4 +1,4 @@
-"""Schedules as JSON: to store, as they are stored, and those whose tick has come."""
+"""Schedules as JSON: store, read, list and tick schedules."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from dibs.wire.fields import (
     Priority,
     RequestBody,
     ScheduleName,
+    Tags,
     Timeout,
     Timestamp,
     to_datetime,
@@ -35,21 +36,24 @@ Zone = Annotated[Name, Meta(description="The name of a time zone.", examples=["E
 
 
 class ScheduleBody(RequestBody, frozen=True):
-    """A schedule to store; one of the same name is changed to it."""
+    """A schedule to store. A schedule of the same name is changed."""
 
     name: ScheduleName
     cron: Cron
     type: Name = field(name="task_type")
     params: Params = field(default_factory=dict)
     timezone: Zone = "UTC"
-    catch_up: Annotated[CatchUp, Meta(description="What becomes of ticks that were missed.")] = CatchUp.ONE
-    enabled: Annotated[bool, Meta(description="Left out, it stays as it is; a new one is enabled.")] | None = None
+    catch_up: Annotated[CatchUp, Meta(description="What to do about missed ticks.")] = CatchUp.ONE
+    enabled: Annotated[bool, Meta(description="By default unchanged; a new schedule is enabled.")] | None = None
     queue: Name = DEFAULT_QUEUE
     priority: Priority = 0
     max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
     timeout: Timeout | None = field(name="timeout_seconds", default=None)
     backoff: BackoffBody | None = None
-    source: Annotated[ScheduleSource, Meta(description="Who says so: somebody, or a program's own code.")] = "command"
+    tags: Annotated[Tags, Meta(description="The tags of its tasks.")] = field(default_factory=list)
+    source: Annotated[
+        ScheduleSource, Meta(description="The origin of the schedule: a command, or the code of a program.")
+    ] = "command"
 
     @classmethod
     def from_model(cls, new: NewSchedule, source: ScheduleSource) -> Self:
@@ -67,6 +71,7 @@ class ScheduleBody(RequestBody, frozen=True):
             max_attempts=new.max_attempts,
             timeout=new.timeout,
             backoff=BackoffBody.from_model(new.backoff),
+            tags=list(new.tags),
             source=source,
         )
 
@@ -85,11 +90,12 @@ class ScheduleBody(RequestBody, frozen=True):
             max_attempts=self.max_attempts,
             timeout=self.timeout,
             backoff=backoff_of(self.backoff),
+            tags=self.tags,
         )
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A schedule, when it ticks next, and what became of its last tick."""
+    """A schedule, its next tick, and the result of its last tick."""
 
     name: str
     cron: str
@@ -103,6 +109,7 @@ class Schedule(msgspec.Struct, frozen=True):
     max_attempts: int
     timeout: float | None = field(name="timeout_seconds")
     backoff: Backoff
+    tags: list[str]
     source: ScheduleSource
     next_at: Timestamp
     created_at: Timestamp
@@ -127,6 +134,7 @@ class Schedule(msgspec.Struct, frozen=True):
             max_attempts=schedule.max_attempts,
             timeout=schedule.timeout,
             backoff=Backoff.from_model(schedule.backoff),
+            tags=schedule.tags,
             source=schedule.source,
             next_at=to_text(schedule.next_at),
             created_at=to_text(schedule.created_at),
@@ -151,6 +159,7 @@ class Schedule(msgspec.Struct, frozen=True):
             max_attempts=self.max_attempts,
             timeout=self.timeout,
             backoff=self.backoff.to_model(),
+            tags=self.tags,
             source=self.source,
             next_at=to_datetime(self.next_at),
             created_at=to_datetime(self.created_at),
@@ -208,7 +217,7 @@ class ChangedSchedule(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A schedule whose tick has come, and the database's time when it was read."""
+    """A due schedule, and the database's time when it was read."""
 
     schedule: Schedule
     now: Timestamp
@@ -224,7 +233,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class DueSchedules(msgspec.Struct, frozen=True):
-    """The schedules whose tick has come."""
+    """The due schedules."""
 
     due: list[Due]
 
@@ -239,7 +248,7 @@ class DueSchedules(msgspec.Struct, frozen=True):
 
 
 class TickBody(RequestBody, frozen=True):
-    """The tick that has come, as it was read with the schedule: if the schedule moved on since, nothing happens."""
+    """The due tick that was read with the schedule. If the schedule has changed since, nothing happens."""
 
     next_at: Moment
     now: Moment

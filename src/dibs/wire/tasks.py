@@ -1,4 +1,4 @@
-"""Tasks as JSON: to enqueue, as they are stored, to list, to cancel and retry; and why one is not running."""
+"""Tasks as JSON: enqueue, read, list, cancel, retry, the dead letter, and explanations."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dibs.errors import InvalidValue
 from dibs.model import explanation as model_explanation
 from dibs.model import retry as model_retry
 from dibs.model import task as model_task
+from dibs.model.checks import MAX_TAGS
 from dibs.model.claim import MAX_BATCH, Claim
 from dibs.model.construct import constructor
 from dibs.model.retry import YEAR
@@ -31,6 +32,8 @@ from dibs.wire.fields import (
     Query,
     RequestBody,
     Seconds,
+    Tag,
+    Tags,
     TaskId,
     TaskTypeName,
     Timeout,
@@ -46,7 +49,7 @@ from dibs.wire.fields import (
 )
 
 MAX_REDRIVE = 10_000
-"""Tasks of the dead letter that one request sends back or discards at most."""
+"""The largest number of tasks of the dead letter that one request retries or discards."""
 
 _DEFAULT_BACKOFF = model_retry.Backoff()
 
@@ -54,12 +57,12 @@ _DEFAULT_BACKOFF = model_retry.Backoff()
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """How an attempt ended that did not complete."""
+    """The error of an attempt."""
 
     type: str
     message: str
     traceback: str | None
-    permanent: Annotated[bool, Meta(description="No further attempt follows, whatever was left.")] = False
+    permanent: Annotated[bool, Meta(description="No further attempt follows, even if attempts were left.")] = False
 
     @classmethod
     def from_model(cls, failure: model_task.Failure) -> Self:
@@ -74,38 +77,49 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A task. `status` and `task_type` are its state and type: the API's words, older than ours."""
+    """A task. `status` and `task_type` are its state and its type."""
 
     id: int
-    type: Annotated[str, Meta(description="What to run.")] = field(name="task_type")
+    type: Annotated[str, Meta(description="The name by which its handler is found.")] = field(name="task_type")
     state: State = field(name="status")
     params: JsonObject
     priority: Annotated[int, Meta(description="Higher first.")]
-    attempts: Annotated[int, Meta(description="Attempts that have ended, lost ones included.")]
-    max_attempts: Annotated[int, Meta(description="After so many it is a dead letter.")]
-    worker_id: Annotated[str | None, Meta(description="Who holds it, or held it last.")]
-    claimed_at: Annotated[Timestamp | None, Meta(description="When it was last claimed.")]
-    created_at: Annotated[Timestamp, Meta(description="When it was enqueued.")]
+    attempts: Annotated[int, Meta(description="Attempts that have ended, including lost attempts.")]
+    max_attempts: Annotated[
+        int, Meta(description="After this number of failed attempts the task is in the dead letter.")
+    ]
+    worker_id: Annotated[str | None, Meta(description="The worker that holds the task, or held it last.")]
+    claimed_at: Annotated[Timestamp | None, Meta(description="The time of the last claim.")]
+    created_at: Annotated[Timestamp, Meta(description="The time of the enqueue.")]
     queue: str
-    token: Annotated[int, Meta(description="Grows by one with every claim, and fences what its worker writes.")]
-    lease_until: Annotated[Timestamp | None, Meta(description="When the claim ends unless it is renewed.")]
-    run_at: Annotated[Timestamp, Meta(description="Not claimed before this.")]
-    finished_at: Annotated[Timestamp | None, Meta(description="When it was completed, failed for good or cancelled.")]
-    timeout: Annotated[float | None, Meta(description="How long one attempt may take.")] = field(name="timeout_seconds")
+    token: Annotated[int, Meta(description="Grows by one with every claim, and fences the writes of its worker.")]
+    lease_until: Annotated[Timestamp | None, Meta(description="The time at which the claim ends unless it is renewed.")]
+    run_at: Annotated[Timestamp, Meta(description="The task is not claimed before this time.")]
+    finished_at: Annotated[
+        Timestamp | None, Meta(description="The time at which the task was completed, failed or cancelled.")
+    ]
+    timeout: Annotated[float | None, Meta(description="The largest number of seconds of one attempt.")] = field(
+        name="timeout_seconds"
+    )
     key: str | None = field(name="idempotency_key")
-    type_version: Annotated[int | None, Meta(description="The version of its type that its params were checked by.")]
-    dropped: Annotated[int, Meta(description="How often its worker was lost before it began.")]
-    cancel_requested: Annotated[bool, Meta(description="Its worker has been asked to stop.")]
-    progress: Annotated[int | None, Meta(description="In percent, as its worker says.")]
+    type_version: Annotated[
+        int | None, Meta(description="The version of its type against which its params were validated.")
+    ]
+    dropped: Annotated[
+        int, Meta(description="How often a worker that had claimed the task ahead was lost before it started the task.")
+    ]
+    cancel_requested: Annotated[bool, Meta(description="The cancellation of the running task was requested.")]
+    progress: Annotated[int | None, Meta(description="In percent, as its worker reported.")]
     progress_message: str | None
-    result: Annotated[Any, Meta(description="What it came to; null unless completed.")]
-    error: Annotated[Failure | None, Meta(description="How the last failed attempt ended.")]
-    workflow_id: Annotated[int | None, Meta(description="The workflow that it is a step of.")]
-    trace: Annotated[str, Meta(description="The span of who enqueued it, if that traces.")] | UnsetType = field(
+    result: Annotated[Any, Meta(description="The result of the handler; null unless completed.")]
+    error: Annotated[Failure | None, Meta(description="The error of the last failed attempt.")]
+    workflow_id: Annotated[int | None, Meta(description="The workflow of which the task is a step.")]
+    tags: Annotated[list[str], Meta(description="The tags of the task, in the order of the enqueue.")]
+    trace: Annotated[str, Meta(description="The span of the enqueue, if the client uses tracing.")] | UnsetType = field(
         name="traceparent", default=UNSET
     )
     set_aside: (
-        Annotated[SetAside, Meta(description="Why the failed task is not in the dead letter; left out where it is.")]
+        Annotated[SetAside, Meta(description="Why the failed task is not in the dead letter; left out otherwise.")]
         | UnsetType
     ) = UNSET
 
@@ -150,24 +164,24 @@ _task_to_model = constructor(
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of a list; `next_cursor` is null after the last."""
+    """A page of a list; `next_cursor` is null on the last page."""
 
     tasks: list[Task]
     cursor: int | None = field(name="next_cursor")
 
     @classmethod
     def from_models(cls, tasks: Sequence[model_task.Task], limit: int) -> Self:
-        """The tasks as a page; one that is full has a next."""
+        """The tasks as a page. A full page has a next page."""
         cursor = tasks[-1].id if len(tasks) == limit else None
         return cls(tasks=[Task.from_model(task) for task in tasks], cursor=cursor)
 
     @classmethod
     def from_model(cls, page: TaskPage) -> Self:
-        """What a search found."""
+        """The result of a search as a page."""
         return cls(tasks=[Task.from_model(task) for task in page.tasks], cursor=page.cursor)
 
     def to_model(self) -> TaskPage:
-        """The page; how many tasks the server looked at is not known here."""
+        """The page. The number of tasks that the server has searched is not known here."""
         return TaskPage(tasks=[task.to_model() for task in self.tasks], cursor=self.cursor, looked=len(self.tasks))
 
 
@@ -218,7 +232,7 @@ class ChangedTask(msgspec.Struct, frozen=True):
 
 
 class Created(msgspec.Struct, frozen=True):
-    """The stored task; `deduplicated` says that its idempotency key was used before, and that this is that task."""
+    """The stored task. `deduplicated`: the idempotency key was used before, and this is the task that has it."""
 
     success: bool
     task: Task
@@ -235,7 +249,7 @@ class Created(msgspec.Struct, frozen=True):
 
 
 class CreatedBatch(msgspec.Struct, frozen=True):
-    """The stored tasks, in the order in which they were sent, and which of them there were already."""
+    """The stored tasks, in the order of the request, and for each whether it is `deduplicated`."""
 
     success: bool
     tasks: list[Task]
@@ -256,7 +270,7 @@ class CreatedBatch(msgspec.Struct, frozen=True):
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """How long a failed task rests: base, doubled with every attempt, up to the cap."""
+    """The delay before the next attempt: the base, doubled with every failure, at most the cap."""
 
     base: float = field(name="base_seconds")
     cap: float = field(name="cap_seconds")
@@ -272,18 +286,18 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class BackoffBody(RequestBody, frozen=True):
-    """How long a failed task rests: base, doubled with every attempt, up to the cap (seconds)."""
+    """The delay before the next attempt: the base, doubled with every failure, at most the cap (seconds)."""
 
-    base: Annotated[float, Meta(ge=0, le=YEAR, description="After the first failure, unless the cap is shorter.")] = (
-        field(name="base_seconds", default=1.0)
-    )
-    cap: Annotated[float, Meta(ge=0, le=YEAR, description="Never longer than this.")] = field(
+    base: Annotated[
+        float, Meta(ge=0, le=YEAR, description="The delay after the first failure, unless the cap is shorter.")
+    ] = field(name="base_seconds", default=1.0)
+    cap: Annotated[float, Meta(ge=0, le=YEAR, description="The longest delay.")] = field(
         name="cap_seconds", default=300.0
     )
 
     @classmethod
     def from_model(cls, backoff: model_retry.Backoff) -> BackoffBody | None:
-        """The backoff to send; None where it is the server's default as well."""
+        """The backoff to send; None if it is the default of the server."""
         return None if backoff == _DEFAULT_BACKOFF else cls(base=backoff.base, cap=backoff.cap)
 
     def to_model(self) -> model_retry.Backoff:
@@ -292,26 +306,30 @@ class BackoffBody(RequestBody, frozen=True):
 
 
 def backoff_of(body: BackoffBody | None) -> model_retry.Backoff:
-    """The backoff that a request asks for, or the usual one."""
+    """The requested backoff, or the default."""
     return _DEFAULT_BACKOFF if body is None else body.to_model()
 
 
 class TaskOptions(RequestBody, frozen=True):
-    """How a task is to run, whatever it is."""
+    """The options of a new task of any type."""
 
     rules: ClassVar[tuple[dict[str, Any], ...]] = (not_both("delay_seconds", "run_at"),)
 
     params: Params = field(default_factory=dict)
-    queue: Annotated[Name, Meta(description="Where it waits.")] = DEFAULT_QUEUE
+    queue: Annotated[Name, Meta(description="The queue of the task.")] = DEFAULT_QUEUE
     priority: Priority = 0
     max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
-    delay: Annotated[Seconds, Meta(description="Seconds from now until it may be claimed.")] | None = field(
+    delay: Annotated[Seconds, Meta(description="Seconds until the task can be claimed.")] | None = field(
         name="delay_seconds", default=None
     )
-    run_at: Annotated[Moment, Meta(description="When it may be claimed; instead of delay_seconds.")] | None = None
+    run_at: (
+        Annotated[Moment, Meta(description="The time from which the task can be claimed; instead of delay_seconds.")]
+        | None
+    ) = None
     timeout: Timeout | None = field(name="timeout_seconds", default=None)
-    backoff: Annotated[BackoffBody, Meta(description="How long it rests after a failure.")] | None = None
+    backoff: Annotated[BackoffBody, Meta(description="The delay after a failure.")] | None = None
     trace: Traceparent | None = field(name="traceparent", default=None)
+    tags: Annotated[Tags, Meta(description="Short texts by which tasks are found.")] = field(default_factory=list)
 
     def of_type(self, task_type: str, key: str | None = None) -> NewTask:
         """A task of this type with these options, checked."""
@@ -322,7 +340,7 @@ _new_task = constructor(NewTask, source=TaskOptions, also=("type", "key", "backo
 
 
 def checked_params(params: Any) -> Any:
-    """The params of a task as JSON, refused where dibs does not store them; they are encoded once, here."""
+    """The params as encoded JSON. InvalidValue if dibs cannot store them."""
     return msgspec.Raw(encode_params(params))
 
 
@@ -343,12 +361,12 @@ class NewTaskBody(TaskOptions, frozen=True, kw_only=True):
 
 
 _body_of_task = constructor(
-    NewTaskBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model
+    NewTaskBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model, tags=list
 )
 
 
 class BatchBody(RequestBody, frozen=True):
-    """Tasks to enqueue together, all or none."""
+    """Tasks to enqueue in one transaction, all or none."""
 
     tasks: Annotated[list[NewTaskBody], Meta(min_length=1, max_length=MAX_BATCH, description="The tasks.")]
 
@@ -362,7 +380,7 @@ class BatchBody(RequestBody, frozen=True):
         return [task.to_model() for task in self.tasks]
 
 
-# Which tasks
+# Filters
 
 Status = Annotated[State, Meta(description="Only tasks in this state.")]
 OfType = Annotated[Name, Meta(description="Only tasks of this type.")]
@@ -380,19 +398,28 @@ OfText = Annotated[
         description="Only tasks with this text in their params, or in their error's type and message.",
     ),
 ]
+OfTags = Annotated[list[Tag], Meta(min_length=1, max_length=MAX_TAGS, description="Only tasks with all of these tags.")]
+TagsInQuery = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="Only tasks with all of these tags; commas separate them.",
+        examples=["customer-42,export"],
+    ),
+]
 OfError = Annotated[Name, Meta(description="Text in the error's type or message.")]
 TimeInQuery = Annotated[str, Meta(pattern=MOMENT, extra_json_schema={"format": "date-time"})]
-"""A time in a query, where every value is a text: a number there must not be read as seconds since 1970."""
+"""A time in a query. Every value there is a text, and a number must not be read as seconds since 1970."""
 
 PageLimit = Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Tasks on a page.")]
 PageCursor = Annotated[TaskId, Meta(description="`next_cursor` of the page before.")]
 
 
 class MatchBody(RequestBody, frozen=True):
-    """Which tasks: those that all filters match. At least one filter is needed."""
+    """Filters, all of which a task must match. At least one filter is required."""
 
     rules: ClassVar[tuple[dict[str, Any], ...]] = (
-        at_least_one("status", "task_type", "queue", "key", "worker", "since", "until", "text"),
+        at_least_one("status", "task_type", "queue", "key", "worker", "since", "until", "text", "tags"),
     )
 
     state: Status | None = field(name="status", default=None)
@@ -403,6 +430,7 @@ class MatchBody(RequestBody, frozen=True):
     since: Annotated[Moment, SINCE] | None = None
     until: Annotated[Moment, UNTIL] | None = None
     text: OfText | None = None
+    tags: OfTags | None = None
     cursor: Annotated[TaskId, Meta(description="`next_cursor` of the answer before.")] | None = None
 
     @classmethod
@@ -417,11 +445,12 @@ class MatchBody(RequestBody, frozen=True):
             since=utc_or_none(which.since),
             until=utc_or_none(which.until),
             text=which.text,
+            tags=list_or_none(which.tags),
             cursor=cursor,
         )
 
     def to_model(self, queues: Sequence[str] | None) -> TaskMatch:
-        """The filters, checked. `queues`: the only ones that the caller may see."""
+        """The filters, checked. `queues`: the queues that the caller is limited to, or None."""
         return TaskMatch(
             state=self.state,
             type=self.type,
@@ -431,6 +460,7 @@ class MatchBody(RequestBody, frozen=True):
             since=self.since,
             until=self.until,
             text=self.text,
+            tags=self.tags,
             queues=queues,
         )
 
@@ -446,6 +476,7 @@ class ListQuery(Query, frozen=True):
     since: Annotated[TimeInQuery, SINCE] | None = None
     until: Annotated[TimeInQuery, UNTIL] | None = None
     text: OfText | None = None
+    tags: TagsInQuery | None = None
     limit: PageLimit = 100
     cursor: PageCursor | None = None
 
@@ -461,12 +492,13 @@ class ListQuery(Query, frozen=True):
             since=to_text_or_none(which.since),
             until=to_text_or_none(which.until),
             text=which.text,
+            tags=tags_to_query(which.tags),
             limit=which.limit,
             cursor=which.cursor,
         )
 
     def to_model(self, queues: Sequence[str] | None) -> TaskMatch:
-        """The filters, checked. `queues`: the only ones that the caller may see."""
+        """The filters, checked. `queues`: the queues that the caller is limited to, or None."""
         return TaskMatch(
             state=self.state,
             type=self.type,
@@ -476,8 +508,24 @@ class ListQuery(Query, frozen=True):
             since=_time_in_query(self.since, "since"),
             until=_time_in_query(self.until, "until"),
             text=self.text,
+            tags=tags_from_query(self.tags),
             queues=queues,
         )
+
+
+def list_or_none(tags: Sequence[str] | None) -> list[str] | None:
+    """The tags as a list, or None."""
+    return None if tags is None else list(tags)
+
+
+def tags_to_query(tags: Sequence[str] | None) -> str | None:
+    """The tags with commas between them."""
+    return None if tags is None else ",".join(tags)
+
+
+def tags_from_query(tags: str | None) -> list[str] | None:
+    """The tags that commas separate."""
+    return None if tags is None else tags.split(",")
 
 
 def _time_in_query(given: str | None, what: str) -> datetime | None:
@@ -490,7 +538,7 @@ def _time_in_query(given: str | None, what: str) -> datetime | None:
 
 
 class MovedTasks(msgspec.Struct, frozen=True):
-    """How many tasks were changed. `next_cursor`: where to continue; null: all tasks have been looked through."""
+    """The number of changed tasks. `next_cursor`: where to continue; null: all tasks have been searched."""
 
     success: bool
     count: int
@@ -510,26 +558,35 @@ class MovedTasks(msgspec.Struct, frozen=True):
 
 
 class DeadQuery(Query, frozen=True):
-    """Which tasks of the dead letter to list; all filters must fit."""
+    """Which tasks of the dead letter to list. A task must match all filters."""
 
-    queue: Annotated[Name, Meta(description="Only those of this queue.")] | None = None
-    type: Annotated[Name, Meta(description="Only those of this type.")] | None = field(name="task_type", default=None)
+    queue: Annotated[Name, Meta(description="Only tasks of this queue.")] | None = None
+    type: Annotated[Name, Meta(description="Only tasks of this type.")] | None = field(name="task_type", default=None)
     error: OfError | None = None
+    tags: TagsInQuery | None = None
     limit: PageLimit = 100
     cursor: PageCursor | None = None
 
     @classmethod
     def from_model(cls, which: TaskFilter) -> Self:
         """The filters to send; the server knows the queues of its caller."""
-        return cls(queue=which.queue, type=which.type, error=which.error, limit=which.limit, cursor=which.cursor)
+        return cls(
+            queue=which.queue,
+            type=which.type,
+            error=which.error,
+            tags=tags_to_query(which.tags),
+            limit=which.limit,
+            cursor=which.cursor,
+        )
 
     def to_model(self, queues: Sequence[str] | None) -> TaskFilter:
-        """The filters, checked. `queues`: the only ones that the caller may see."""
+        """The filters, checked. `queues`: the queues that the caller is limited to, or None."""
         return TaskFilter(
             dead=True,
             queue=self.queue,
             type=self.type,
             error=self.error,
+            tags=tags_from_query(self.tags),
             limit=self.limit,
             cursor=self.cursor,
             queues=queues,
@@ -537,37 +594,42 @@ class DeadQuery(Query, frozen=True):
 
 
 class RedriveBody(RequestBody, frozen=True):
-    """Which tasks of the dead letter; all filters must fit."""
+    """Which tasks of the dead letter to retry. A task must match all filters."""
 
     queue: Name | None = None
     type: Name | None = field(name="task_type", default=None)
     error: OfError | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_REDRIVE, description="At most so many, the oldest failures first.")] = 1000
+    tags: OfTags | None = None
+    limit: Annotated[
+        int, Meta(ge=1, le=MAX_REDRIVE, description="The largest number of tasks, the oldest failures first.")
+    ] = 1000
 
     @classmethod
     def from_model(cls, which: DeadFilter, limit: int) -> Self:
         """The filters to send; the server knows the queues of its caller."""
-        return cls(queue=which.queue, type=which.type, error=which.error, limit=limit)
+        tags = list_or_none(which.tags)
+        return cls(queue=which.queue, type=which.type, error=which.error, tags=tags, limit=limit)
 
     def to_model(self, queue: str | None, only: Sequence[str] | None = None) -> DeadFilter:
         """The filters for one queue, checked. `only`: see DeadFilter."""
-        return DeadFilter(queue=queue, type=self.type, error=self.error, only=only)
+        return DeadFilter(queue=queue, type=self.type, error=self.error, tags=self.tags, only=only)
 
 
 class DiscardBody(RedriveBody, frozen=True):
-    """Which tasks of the dead letter to discard; all filters must fit. With `ids`: of these tasks only."""
+    """Which tasks of the dead letter to discard. A task must match all filters. `ids`: only these tasks."""
 
-    ids: Annotated[list[TaskId], Meta(max_length=MAX_BATCH, description="None but these tasks.")] | None = None
+    ids: Annotated[list[TaskId], Meta(max_length=MAX_BATCH, description="Only these tasks.")] | None = None
 
     @classmethod
     def of_ids(cls, ids: Sequence[int], which: DeadFilter) -> Self:
         """The filters to send, for these tasks only."""
         some = max(len(ids), 1)
-        return cls(queue=which.queue, type=which.type, error=which.error, limit=some, ids=list(ids))
+        tags = list_or_none(which.tags)
+        return cls(queue=which.queue, type=which.type, error=which.error, tags=tags, limit=some, ids=list(ids))
 
 
 class Redriven(msgspec.Struct, frozen=True):
-    """How many are pending again; as many as `limit`: there may be more."""
+    """The number of retried tasks. If it equals `limit`, there may be more to retry."""
 
     success: bool
     count: int = field(name="redriven")
@@ -583,7 +645,7 @@ class Redriven(msgspec.Struct, frozen=True):
 
 
 class Discarded(msgspec.Struct, frozen=True):
-    """How many left the dead letter; as many as `limit`: there may be more."""
+    """The number of discarded tasks. If it equals `limit`, there may be more to discard."""
 
     success: bool
     count: int = field(name="discarded")

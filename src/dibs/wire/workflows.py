@@ -1,4 +1,4 @@
-"""Workflows as JSON: graphs to start, steps to add, and workflows and steps as they are stored."""
+"""Workflows as JSON: start, add steps, list, and read workflows, steps and results."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from dibs.wire.tasks import BackoffBody, Failure, TaskOptions, checked_params
 
 Policy = Annotated[
     OnFailure,
-    Meta(description="fail: nothing more is begun; continue: what does not depend on it goes on; ignore: never mind."),
+    Meta(description="fail: start no more steps; continue: independent steps still run; ignore: as if completed."),
 ]
-Parents = Annotated[list[Name], Meta(description="The steps that it waits for, by name, each once.")]
-Deadline = Annotated[Timeout, Meta(description="Seconds from now until what is left is stopped, and it fails.")]
+Parents = Annotated[list[Name], Meta(description="The names of its parents, each once.")]
+Deadline = Annotated[Timeout, Meta(description="Seconds until the remaining steps are stopped and the workflow fails.")]
 
 _GIVEN = {"not": {"type": "null"}}
 _OPTIONS = msgspec.structs.fields(TaskOptions)
 
 
 def _no_options() -> dict[str, Any]:
-    """The schema of options that say nothing: the workflow's own steps have theirs."""
+    """The schema of options with their default values: the steps of the sub-workflow have their own options."""
     plain = msgspec.to_builtins({option.encode_name: _default(option) for option in _OPTIONS})
     return {"properties": {name: {"const": value} for name, value in plain.items()}}
 
@@ -59,7 +59,7 @@ def _default(option: Any) -> Any:
 
 
 class FinalizerBody(TaskOptions, frozen=True, kw_only=True):
-    """A task that runs once, when every step is done."""
+    """A task that runs once, after all steps."""
 
     type: TaskTypeName = field(name="task_type")
 
@@ -74,12 +74,12 @@ class FinalizerBody(TaskOptions, frozen=True, kw_only=True):
 
 
 _body_of_finalizer = constructor(
-    FinalizerBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model
+    FinalizerBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model, tags=list
 )
 
 
 class StepBody(TaskOptions, frozen=True):
-    """A step: a task, or a workflow, that begins when others are done."""
+    """A step: a task or a sub-workflow that begins when its parents are completed."""
 
     rules: ClassVar[tuple[dict[str, Any], ...]] = (
         *TaskOptions.rules,
@@ -92,8 +92,8 @@ class StepBody(TaskOptions, frozen=True):
     )
 
     type: TaskTypeName | None = field(name="task_type", default=None)
-    workflow: Annotated[SubWorkflowBody, Meta(description="A workflow, instead of a task.")] | None = None
-    name: Annotated[Name, Meta(description="Left out: its type, then with -2, -3 … at its end.")] | None = None
+    workflow: Annotated[SubWorkflowBody, Meta(description="A sub-workflow, instead of a task.")] | None = None
+    name: Annotated[Name, Meta(description="By default the task type, with -2, -3 … if that is taken.")] | None = None
     after: Parents = field(default_factory=list)
     on_failure: Policy | None = None
 
@@ -129,14 +129,12 @@ class SubWorkflowBody(RequestBody, frozen=True):
 
     rules: ClassVar[tuple[dict[str, Any], ...]] = (not_both("deadline_seconds", "deadline_at"),)
 
-    name: Annotated[Name, Meta(description="What it is called; others may be called the same.")]
+    name: Annotated[Name, Meta(description="The name of the workflow; it need not be unique.")]
     steps: Annotated[list[StepBody], Meta(description="Its steps, in any order.")]
-    finalizer: Annotated[FinalizerBody, Meta(description="A task that runs once, when every step is done.")] | None = (
-        None
-    )
+    finalizer: Annotated[FinalizerBody, Meta(description="A task that runs once, after all steps.")] | None = None
     on_failure: Policy = OnFailure.FAIL
     deadline_seconds: Deadline | None = None
-    deadline_at: Annotated[Moment, Meta(description="The same as a time.")] | None = None
+    deadline_at: Annotated[Moment, Meta(description="The deadline as a time, instead of seconds.")] | None = None
 
     def __post_init__(self) -> None:
         if self.deadline_seconds is not None and self.deadline_at is not None:
@@ -186,6 +184,7 @@ _body_of_step = constructor(
     params=checked_params,
     run_at=utc,
     backoff=BackoffBody.from_model,
+    tags=list,
 )
 
 
@@ -202,7 +201,7 @@ def _graph(new: NewWorkflow) -> dict[str, Any]:
 
 
 def steps_of(bodies: Sequence[StepBody], known: Collection[str] = (), depth: int = 0) -> list[NewStep]:
-    """The steps, checked; `known`: names that are taken already."""
+    """The steps, checked; `known`: names that are already taken."""
     names = _names(bodies, known)
     return [body.to_model(name, depth) for body, name in zip(bodies, names, strict=True)]
 
@@ -225,7 +224,9 @@ class MoreStepsBody(RequestBody, frozen=True):
 
     steps: Annotated[
         list[StepBody],
-        Meta(min_length=1, max_length=MAX_BATCH, description="They may be after each other, or after steps it has."),
+        Meta(
+            min_length=1, max_length=MAX_BATCH, description="Parents can be other new steps, or steps of the workflow."
+        ),
     ]
 
     @classmethod
@@ -234,7 +235,7 @@ class MoreStepsBody(RequestBody, frozen=True):
         return cls(steps=[StepBody.from_model(step) for step in steps])
 
     def to_model(self, known: Collection[str] = ()) -> list[NewStep]:
-        """The steps, checked; `known`: names that are taken already."""
+        """The steps, checked; `known`: names that are already taken."""
         return steps_of(self.steps, known)
 
 
@@ -242,7 +243,7 @@ class MoreStepsBody(RequestBody, frozen=True):
 
 
 class Finalization(msgspec.Struct, frozen=True):
-    """Who holds the right to finalize a workflow. `token` grows by one with every claim."""
+    """The claim of a finalization: its processor, token and lease. `token` grows by one with every claim."""
 
     token: int
     processor: str | None = field(name="processor_id")
@@ -255,22 +256,24 @@ class Workflow(msgspec.Struct, frozen=True):
     id: int
     name: str
     state: WorkflowState = field(name="status")
-    steps: Annotated[int, Meta(description="How many it has, without its finalizer.")]
-    active: Annotated[int, Meta(description="How many of them run, or may.")]
-    ended: Annotated[int, Meta(description="How many of them are completed, failed for good or cancelled.")]
-    failures: Annotated[int, Meta(description="How many of them failed or were cancelled, and are not ignored.")]
-    completion_percentage: Annotated[float, Meta(description="How much of it has ended well.")]
+    steps: Annotated[int, Meta(description="The number of steps, without the finalizer.")]
+    active: Annotated[int, Meta(description="The number of steps that run or can run.")]
+    ended: Annotated[int, Meta(description="The number of steps that are completed, failed or cancelled.")]
+    failures: Annotated[int, Meta(description="The number of steps that failed or were cancelled and are not ignored.")]
+    completion_percentage: Annotated[float, Meta(description="The percentage of steps that have passed.")]
     created_at: Timestamp
     finished_at: Timestamp | None
-    deadline: Annotated[Timestamp | None, Meta(description="When what is left is stopped, and the workflow fails.")]
+    deadline: Annotated[
+        Timestamp | None, Meta(description="The time at which the remaining steps are stopped and the workflow fails.")
+    ]
     key: str | None = field(name="idempotency_key")
-    on_failure: Annotated[OnFailure, Meta(description="What the failure of a step means to it.")]
-    stopping: Annotated[str | None, Meta(description="Why nothing more is begun: failed, cancelled or deadline.")]
-    error: Annotated[Failure | None, Meta(description="Why it failed.")]
-    queues: Annotated[list[str], Meta(description="Those of its tasks.")]
-    step_of: Annotated[int | None, Meta(description="The task that stands for it in the workflow that it is part of.")]
-    root_id: Annotated[int, Meta(description="The outermost workflow, often itself.")]
-    finalizer_id: Annotated[int | None, Meta(description="The task that runs once, when all others are done.")]
+    on_failure: Annotated[OnFailure, Meta(description="The policy after the failure of a step.")]
+    stopping: Annotated[str | None, Meta(description="Why no more steps are started: failed, cancelled or deadline.")]
+    error: Annotated[Failure | None, Meta(description="The error of a failed workflow.")]
+    queues: Annotated[list[str], Meta(description="The queues of its tasks.")]
+    step_of: Annotated[int | None, Meta(description="The step that represents the workflow in its outer workflow.")]
+    root_id: Annotated[int, Meta(description="The outermost workflow; itself if it is no sub-workflow.")]
+    finalizer_id: Annotated[int | None, Meta(description="The task that runs once, after all steps.")]
     finalization: Finalization
 
     @classmethod
@@ -336,14 +339,14 @@ def _percentage(workflow: model_workflow.Workflow) -> float:
 
 
 class WorkflowPage(msgspec.Struct, frozen=True):
-    """A page of a list; `next_cursor` is null after the last."""
+    """A page of a list; `next_cursor` is null on the last page."""
 
     workflows: list[Workflow]
     cursor: int | None = field(name="next_cursor")
 
     @classmethod
     def from_models(cls, workflows: Sequence[model_workflow.Workflow], limit: int) -> Self:
-        """The workflows as a page; one that is full has a next."""
+        """The workflows as a page. A full page has a next page."""
         cursor = workflows[-1].id if len(workflows) == limit else None
         return cls(workflows=[Workflow.from_model(workflow) for workflow in workflows], cursor=cursor)
 
@@ -355,10 +358,10 @@ class WorkflowPage(msgspec.Struct, frozen=True):
 class WorkflowsQuery(Query, frozen=True):
     """Which workflows to list."""
 
-    state: Annotated[WorkflowState, Meta(description="Only those in this state.")] | None = field(
+    state: Annotated[WorkflowState, Meta(description="Only workflows in this state.")] | None = field(
         name="status", default=None
     )
-    name: Annotated[Name, Meta(description="Only those of this name.")] | None = None
+    name: Annotated[Name, Meta(description="Only workflows of this name.")] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Workflows on a page.")] = 100
     cursor: Annotated[int, Meta(ge=0, le=2**63 - 1, description="`next_cursor` of the page before.")] | None = None
 
@@ -369,7 +372,7 @@ class WorkflowsQuery(Query, frozen=True):
         return cls(state=state, name=which.name, limit=which.limit, cursor=which.cursor)
 
     def to_model(self, only: Sequence[str] | None) -> WorkflowFilter:
-        """The filters, checked. `only`: the queues that the caller may see."""
+        """The filters, checked. `only`: the queues that the caller is limited to, or None."""
         return WorkflowFilter(state=self.state, name=self.name, limit=self.limit, cursor=self.cursor, only=only)
 
 
@@ -405,7 +408,8 @@ class ChangedWorkflow(msgspec.Struct, frozen=True):
 
 
 class StartedWorkflow(msgspec.Struct, frozen=True):
-    """The stored workflow; `deduplicated` says that its idempotency key was used before, and that this is that one."""
+    """The stored workflow. `deduplicated`: the idempotency key was used before, and this is the workflow that has
+    it."""
 
     success: bool
     workflow: Workflow
@@ -425,7 +429,7 @@ class StartedWorkflow(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step of a workflow: a task, as far as the workflow is concerned."""
+    """A step of a workflow: the fields of its task that the workflow needs."""
 
     task_id: int
     name: str
@@ -435,15 +439,15 @@ class Step(msgspec.Struct, frozen=True):
     state: State = field(name="status")
     attempts: int
     max_attempts: int
-    after: Annotated[list[int], Meta(description="The tasks that it waits for, or waited for.")]
-    waits: Annotated[int, Meta(description="How many of them it still waits for.")]
+    after: Annotated[list[int], Meta(description="The task ids of its parents.")]
+    waits: Annotated[int, Meta(description="The number of parents that it still waits for.")]
     on_failure: OnFailure
-    passed: Annotated[bool | None, Meta(description="Whether its children may begin; null while that is open.")]
+    passed: Annotated[bool | None, Meta(description="Whether its children can start; null until the step has ended.")]
     worker_id: str | None
     claimed_at: Timestamp | None
     finished_at: Timestamp | None
     error: Failure | None
-    workflow_id: Annotated[int | None, Meta(description="The workflow that it stands for, if it is one.")]
+    workflow_id: Annotated[int | None, Meta(description="The sub-workflow that the step represents, if it does.")]
 
     @classmethod
     def from_model(cls, step: model_workflow.Step) -> Self:
@@ -507,7 +511,7 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class StepResult(msgspec.Struct, frozen=True):
-    """What a parent came to: its result, or its error where its failure is ignored."""
+    """The outcome of a parent: its result, or its error if its failure is ignored."""
 
     task_id: int
     name: str
@@ -541,7 +545,7 @@ class StepResult(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True):
-    """What the parents of a step came to."""
+    """The results of the parents of a step."""
 
     results: list[StepResult]
 

@@ -79,8 +79,8 @@ class Attempt:
 
     def traced(self) -> AbstractContextManager[Any]:
         """A context manager around the run of the handler: opens a span where the program uses OpenTelemetry."""
-        self.span = tracing.begin(self.claim)
-        return tracing.active(self.span)
+        self.span = tracing.begin_attempt(self.claim)
+        return tracing.activate(self.span)
 
     @property
     def seconds(self) -> float | None:
@@ -145,7 +145,7 @@ class HeldAttempts:
                 return False
             attempt.settled = True
         attempt.ended_at = now()
-        tracing.end(attempt.span, outcome)
+        tracing.end_attempt(attempt.span, outcome)
         self._on_settled(attempt, outcome)
         return True
 

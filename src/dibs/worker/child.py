@@ -257,7 +257,8 @@ class _ParentLogHandler(logging.Handler):
         try:
             trace = self._formatter.formatException(record.exc_info) if record.exc_info else record.exc_text
             fields = {
-                name: _to_plain_value(value) for name, value in (tracing.ids() | log.extra_fields(record)).items()
+                name: _to_plain_value(value)
+                for name, value in (tracing.current_ids() | log.extra_fields(record)).items()
             }
             self._send(
                 LogEntry(

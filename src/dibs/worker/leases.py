@@ -106,7 +106,7 @@ class LeaseKeeper(ServiceThread):
         logger.warning(
             "%r: the claim is lost: %s", attempt, reason, extra=attempt.log_fields("task.lost", reason=reason)
         )
-        tracing.end(attempt.span, None)
+        tracing.end_attempt(attempt.span, None)
         self._attempts.forget([attempt])
         attempt.stop(StopReason.LOST)
 

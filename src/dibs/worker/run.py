@@ -72,7 +72,7 @@ def completed(result: Any, context: Context) -> Outcome:
     except InvalidValue as error:  # a sub-workflow is checked as a whole
         return permanent_failure(error)
     if added:  # added steps belong to the trace of the attempt that adds them
-        added = tracing.stamped_steps(added, tracing.traceparent())
+        added = tracing.steps_with_trace(added, tracing.traceparent())
     if result is None:
         return Completed(None, added) if added else _COMPLETED_WITHOUT_RESULT
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import signal
 import threading
 from abc import ABC, abstractmethod
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dibs.errors import StoreError
+from dibs.model.retry import reconnect_delay
 
 logger = logging.getLogger("dibs.worker")
 
@@ -74,7 +74,7 @@ class ServiceThread(ABC):
 
 def retry_delay(failures: int) -> float:
     """Seconds to wait after the n-th failure in a row: exponential, with jitter."""
-    return min(MAX_RETRY_DELAY, MIN_RETRY_DELAY * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)
+    return reconnect_delay(failures, MIN_RETRY_DELAY, MAX_RETRY_DELAY)
 
 
 class Signals:

@@ -90,7 +90,7 @@ class UpkeepService(ServiceThread):
     def _tend(self) -> None:
         self.in_round = True
         try:
-            if any(self._access.follow(procedures.tend(self._access.store, self._processor))):
+            if any(self._access.follow(procedures.run_urgent_upkeep(self._access.store, self._processor))):
                 self.changed_at = now()
         finally:
             self.in_round = False
@@ -99,7 +99,7 @@ class UpkeepService(ServiceThread):
         self._access.follow(procedures.tick(self._access.store))
 
     def _prune(self) -> None:
-        self._access.follow(procedures.clear(self._access.store, self._pruning))
+        self._access.follow(procedures.run_cleanup(self._access.store, self._pruning))
         self._access.maintain()
 
     def _declare_schedules(self) -> None:

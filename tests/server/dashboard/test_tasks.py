@@ -42,6 +42,9 @@ def link(page: httpx.Response, rel: str) -> str | None:
         ({"text": "needle"}, "pending"),
         ({"text": "exploded"}, "failed"),
         ({"error": "exploded"}, "failed"),
+        ({"tags": "eu,vip"}, "pending"),
+        ({"q": "tag:vip tag:eu"}, "pending"),
+        ({"q": "tags:eu needle"}, "pending"),
         ({"q": "state:pending needle"}, "pending"),
         ({"q": "type:rare last:day"}, "completed"),
     ],
@@ -50,7 +53,7 @@ def test_tasks_are_found_by_every_filter(site: Site, app: dibs.Dibs, search: dic
     [failed] = dead(app, error="it exploded")
     tasks = {
         "failed": failed,
-        "pending": app.enqueue("resize", {"a": "needle"}, queue="mail").id,
+        "pending": app.enqueue("resize", {"a": "needle"}, queue="mail", tags=["vip", "eu"]).id,
         "scheduled": task_in(app, "scheduled").id,
         "claimed": task_in(app, "claimed", worker_id="w-7").id,
         "completed": task_in(app, "completed", type="rare").id,

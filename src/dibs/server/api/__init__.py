@@ -1,4 +1,4 @@
-"""The API, one module for each resource; what is asked for most often stands first, as paths are tried in order."""
+"""The HTTP API, one module for each resource. Paths are matched in order, so the most frequent requests come first."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ TASK_TYPES_TAG = "task types"
 KEYS_TAG = "keys"
 
 
-@endpoint("GET", "/api/queues", Scope.READ, tag=QUEUES_TAG, answers={200: (Queues, "By name.")})
+@endpoint("GET", "/api/queues", Scope.READ, tag=QUEUES_TAG, answers={200: (Queues, "The queues by name.")})
 async def list_queues(call: Call) -> Answer:
-    """Every queue with its depth by state."""
+    """List the queues with their depth by state."""
     queues = await call.run(call.service.store.registry.queues())
     return Answer(Queues.from_model([info for info in queues if call.caller.serves(info.name)]))
 
@@ -43,10 +43,10 @@ async def list_queues(call: Call) -> Answer:
     tag=QUEUES_TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (Gated, "Paused.")},
+    answers={200: (Gated, "The queue is paused.")},
 )
 async def pause(call: Call) -> Answer:
-    """Let nobody claim from the queue until it is resumed. Running tasks go on, new ones can be enqueued."""
+    """Pause a queue: no tasks are claimed until it is resumed. Claimed tasks continue, and tasks can be enqueued."""
     name = _queue(call)
     await call.run(call.service.store.registry.pause(name))
     return Answer(Gated.from_model(name, True))
@@ -59,17 +59,17 @@ async def pause(call: Call) -> Answer:
     tag=QUEUES_TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (Gated, "May be claimed from.")},
+    answers={200: (Gated, "The queue is not paused.")},
 )
 async def resume(call: Call) -> Answer:
-    """Let the queue be claimed from again."""
+    """Resume a queue: tasks can be claimed from it again."""
     name = _queue(call)
     await call.run(call.service.store.registry.resume(name))
     return Answer(Gated.from_model(name, False))
 
 
 def _queue(call: Call) -> str:
-    """The queue in the path, if it is the caller's."""
+    """Return the queue in the path. Refuse a queue that the caller may not use."""
     name = check_name(call.path["name"], "The queue")
     call.caller.check_queue(name)
     return name
@@ -81,17 +81,22 @@ def _queue(call: Call) -> str:
     Scope.WORK,
     tag=WORKERS_TAG,
     body=HeartbeatBody,
-    answers={200: (Done, "Noted.")},
+    answers={200: (Done, "The heartbeat is stored.")},
     examples={
-        "here": {"worker_id": "worker-youtube-01", "task_types": ["youtube_video_scrape"], "metadata": {"host": "a1"}},
-        "goodbye": {"worker_id": "worker-youtube-01", "leaving": True},
+        "a worker that runs": {
+            "worker_id": "worker-youtube-01",
+            "task_types": ["youtube_video_scrape"],
+            "metadata": {"host": "a1"},
+        },
+        "a worker that stops": {"worker_id": "worker-youtube-01", "leaving": True},
     },
 )
 async def heartbeat(call: Call) -> Answer:
-    """Register a worker, or note that it still lives. Send it every 30 seconds; after five minutes it counts as stale.
+    """Register a worker, or report that it still runs. Send a heartbeat every 30 seconds.
 
-    Claims do not depend on heartbeats: a claim holds under its lease. Keys with different queue limits have separate
-    records, so a worker of the same name elsewhere is neither overwritten nor seen.
+    Five minutes after its last heartbeat, a worker counts as stale. Claims do not depend on heartbeats, only on their
+    lease. Keys with different queue limits have separate records: they neither see nor overwrite each other's workers
+    with the same id.
     """
     body: HeartbeatBody = call.body
     beat = body.to_model(call.caller.narrow(body.queues))
@@ -99,27 +104,29 @@ async def heartbeat(call: Call) -> Answer:
     return Answer(Done.from_model())
 
 
-@endpoint("GET", "/api/workers", Scope.READ, tag=WORKERS_TAG, answers={200: (Workers, "Oldest first.")})
+@endpoint("GET", "/api/workers", Scope.READ, tag=WORKERS_TAG, answers={200: (Workers, "The workers, oldest first.")})
 async def list_workers(call: Call) -> Answer:
-    """Every worker that was heard of, with the ids of the tasks that it holds."""
-    return Answer(Workers.from_model(await seen_workers(call)))
+    """List all known workers with the ids of the tasks that they hold."""
+    return Answer(Workers.from_model(await visible_workers(call)))
 
 
-async def seen_workers(call: Call) -> list[WorkerInfo]:
-    """The workers that serve a queue of the caller's, as far as they concern it."""
+async def visible_workers(call: Call) -> list[WorkerInfo]:
+    """Return the workers that serve a queue of the caller, without foreign queues and tasks."""
     workers = await call.run(call.service.store.registry.workers())
     if call.caller.queues is None:
         return workers
     visible = await call.visible([task_id for info in workers for task_id in info.holds])
-    return [_as_seen(info, call.caller, visible or frozenset()) for info in workers if _concerns(info, call.caller)]
+    return [
+        _as_visible(info, call.caller, visible or frozenset()) for info in workers if _is_visible(info, call.caller)
+    ]
 
 
-def _concerns(info: WorkerInfo, caller: Caller) -> bool:
+def _is_visible(info: WorkerInfo, caller: Caller) -> bool:
     return info.queues is None or any(caller.serves(queue) for queue in info.queues)
 
 
-def _as_seen(info: WorkerInfo, caller: Caller, visible: frozenset[int]) -> WorkerInfo:
-    """Without the names of foreign queues, and without foreign tasks."""
+def _as_visible(info: WorkerInfo, caller: Caller, visible: frozenset[int]) -> WorkerInfo:
+    """Return the worker without queues and tasks that the caller may not see."""
     queues = None if info.queues is None else [queue for queue in info.queues if caller.serves(queue)]
     holds = [task_id for task_id in info.holds if task_id in visible]
     return msgspec.structs.replace(info, queues=queues, holds=holds)
@@ -131,7 +138,7 @@ def _as_seen(info: WorkerInfo, caller: Caller, visible: frozenset[int]) -> Worke
     Scope.ADMIN,
     tag=TASK_TYPES_TAG,
     body=NewTypeBody,
-    answers={201: (RegisteredType, "Registered; the same again gives the version that is there.")},
+    answers={201: (RegisteredType, "The type is registered; an equal version that exists is returned instead.")},
     examples={
         "with a schema": {
             "name": "thumbnail",
@@ -145,11 +152,11 @@ def _as_seen(info: WorkerInfo, caller: Caller, visible: frozenset[int]) -> Worke
     },
 )
 async def register(call: Call) -> Answer:
-    """Register a new version of a task type. Tasks of older versions stay claimable: claims go by the name alone."""
+    """Register a new version of a task type. Tasks of older versions stay claimable: claims use only the name."""
     call.caller.check_whole_store()
     body: NewTypeBody = call.body
-    kind = await call.run(call.service.store.registry.register_type(body.name, body.schema, body.defaults))
-    return Answer(RegisteredType.from_model(kind), 201)
+    task_type = await call.run(call.service.store.registry.register_type(body.name, body.schema, body.defaults))
+    return Answer(RegisteredType.from_model(task_type), 201)
 
 
 @endpoint(
@@ -157,12 +164,12 @@ async def register(call: Call) -> Answer:
     "/api/task-types",
     Scope.READ,
     tag=TASK_TYPES_TAG,
-    answers={200: (TaskTypes, "By name, newest version first.")},
+    answers={200: (TaskTypes, "The task types by name, newest version first.")},
 )
 async def list_types(call: Call) -> Answer:
-    """All versions of all task types."""
-    kinds = await call.run(call.service.store.registry.list_types())
-    return Answer(TaskTypes.from_model(kinds))
+    """List all versions of all task types."""
+    task_types = await call.run(call.service.store.registry.list_types())
+    return Answer(TaskTypes.from_model(task_types))
 
 
 @endpoint(
@@ -171,14 +178,14 @@ async def list_types(call: Call) -> Answer:
     Scope.READ,
     tag=TASK_TYPES_TAG,
     query=TypeQuery,
-    answers={200: (OneType, "The version asked for.")},
-    refuses={404: "No such type, or no such version of it."},
+    answers={200: (OneType, "The task type.")},
+    refuses={404: "There is no such task type, or no such version of it."},
 )
 async def get(call: Call) -> Answer:
-    """One task type, in its newest version or the given one."""
+    """Read a task type, in its newest version or in `version`."""
     query: TypeQuery = call.query or TypeQuery()
-    kind = await call.run(call.service.store.registry.get_type(call.path["name"], query.version))
-    return Answer(OneType.from_model(kind))
+    task_type = await call.run(call.service.store.registry.get_type(call.path["name"], query.version))
+    return Answer(OneType.from_model(task_type))
 
 
 @endpoint(
@@ -187,21 +194,21 @@ async def get(call: Call) -> Answer:
     Scope.ADMIN,
     tag=KEYS_TAG,
     body=NewKeyBody,
-    answers={201: (Minted, "Made; only this answer holds its text.")},
+    answers={201: (Minted, "The key was created. Only this answer contains its text.")},
     examples={
         "for workers": {"name": "scraper fleet", "scopes": ["work"], "queues": ["scrape"], "rate_limit": "none"},
     },
 )
 async def create(call: Call) -> Answer:
-    """Make a key. Keep its text: it is shown in this answer alone."""
+    """Create a key. Store its text: only this answer contains it."""
     call.caller.check_whole_store()
     minted = await call.run(call.service.store.keys.mint_key(call.body.to_model()))
     return Answer(Minted.from_model(minted), 201)
 
 
-@endpoint("GET", "/api/keys", Scope.ADMIN, tag=KEYS_TAG, answers={200: (Keys, "Oldest first.")})
+@endpoint("GET", "/api/keys", Scope.ADMIN, tag=KEYS_TAG, answers={200: (Keys, "The keys, oldest first.")})
 async def list_keys(call: Call) -> Answer:
-    """All keys, also those that expired or were revoked; never their text."""
+    """List all keys, including expired and revoked ones, without their text."""
     call.caller.check_whole_store()
     keys = await call.run(call.service.store.keys.list_keys())
     return Answer(Keys.from_model(keys))
@@ -212,15 +219,15 @@ async def list_keys(call: Call) -> Answer:
     "/api/keys/{id:name}",
     Scope.ADMIN,
     tag=KEYS_TAG,
-    answers={200: (Revoked, "Nobody may use it.")},
+    answers={200: (Revoked, "The key is revoked.")},
     refuses={404: "There is no key with this id."},
 )
 async def revoke(call: Call) -> Answer:
-    """Let nobody use a key from now on; the same again keeps the time of the first. A key may revoke itself."""
+    """Revoke a key. Revoking it again does not change the time. A key may revoke itself."""
     call.caller.check_whole_store()
-    gone = await call.run(call.service.store.keys.revoke_key(call.path["id"]))
+    revoked = await call.run(call.service.store.keys.revoke_key(call.path["id"]))
     call.service.key_cache.invalidate()
-    return Answer(Revoked.from_model(gone))
+    return Answer(Revoked.from_model(revoked))
 
 
 ENDPOINTS = [list_queues, pause, resume, heartbeat, list_workers, register, list_types, get, create, list_keys, revoke]

@@ -1,4 +1,4 @@
-"""Claims: take tasks, the next ones or one by its id."""
+"""Claims: claim the next tasks, or one task by its id."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dibs.wire import claims as wire
     tag=TAG,
     body=wire.ClaimBody,
     answers={
-        200: (wire.Claimed, "The task is yours."),
-        404: (wire.NoneAvailable, "No pending task passes the filters."),
+        200: (wire.Claimed, "The task is claimed."),
+        404: (wire.NoneAvailable, "No pending task matches the filters."),
     },
     examples={
         "the usual": {
@@ -32,17 +32,17 @@ from dibs.wire import claims as wire
     },
 )
 async def claim(call: Call) -> Answer:
-    """Claim the next task (or `count` of them).
+    """Claim the next task, or up to `count` tasks.
 
-    Each claimed task is yours alone, under a token that fences every later write about it, until its lease ends. Of
-    several who ask at the same moment each gets another task. With `wait_seconds` the answer waits for a task.
+    A claimed task belongs to one worker until its lease ends. Every later write about the task needs the token of the
+    claim. Concurrent claims get different tasks. With `wait_seconds` the request waits until a task is there.
     """
     body: wire.ClaimBody = call.body
     request = request_of(call, body, body.worker_id)
-    claims = await call.service.desk.claim(request, call.caller.by)
+    claims = await call.service.coalesced.claim(request, call.caller.by)
     if not claims and body.wait > 0:
-        async with call.departure() as gone:
-            claims = await call.service.long_polls.wait(request, call.caller.by, body.wait, gone)
+        async with call.disconnection() as disconnected:
+            claims = await call.service.long_polls.wait(request, call.caller.by, body.wait, disconnected)
         await _check_after_waiting(call, claims)
     if not claims:
         return Answer(wire.NoneAvailable.from_request(body), 404)
@@ -55,12 +55,12 @@ async def claim(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.ClaimByIdBody,
-    answers={200: (wire.Claimed, "The task is yours.")},
-    refuses={404: "", 409: "Another worker holds it, or it is not pending."},
+    answers={200: (wire.Claimed, "The task is claimed.")},
+    refuses={404: "", 409: "Another worker holds the task, or the task is not pending."},
     examples={"this one": {"worker_id": "worker-youtube-01"}},
 )
 async def claim_by_id(call: Call) -> Answer:
-    """Claim this task."""
+    """Claim one task by its id."""
     body: wire.ClaimByIdBody = call.body
     await call.check_visible(call.task_id)
     check_worker(body.worker_id)
@@ -69,6 +69,7 @@ async def claim_by_id(call: Call) -> Answer:
 
 
 async def _check_after_waiting(call: Call, claims: list[Claim]) -> None:
+    """Refuse a caller whose key was revoked or expired during the wait, and release its new claims."""
     try:
         await call.service.check_still_admitted(call.http[0], call.caller)
     except DibsError:
@@ -77,9 +78,9 @@ async def _check_after_waiting(call: Call, claims: list[Claim]) -> None:
         raise
 
 
-def request_of(call: Call, wish: wire.ClaimWish, worker_id: str) -> ClaimRequest:
-    """What the store is asked for, on behalf of this caller."""
-    return wish.to_model(check_worker(worker_id), call.caller.narrow(wish.queues))
+def request_of(call: Call, body: wire.ClaimOptions, worker_id: str) -> ClaimRequest:
+    """Return the claim request for the store, limited to the queues of the caller."""
+    return body.to_model(check_worker(worker_id), call.caller.narrow(body.queues))
 
 
 ENDPOINTS = [claim, claim_by_id]

@@ -1,4 +1,4 @@
-"""The dead letter: tasks that failed for good. They are listed, sent back, or discarded, by filter."""
+"""The dead letter: tasks that failed for good. List, retry or discard them by filter."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TAG = "dead letter"
     tag=TAG,
     body=wire.RedriveBody,
     body_optional=True,
-    answers={200: (wire.Redriven, "They are pending, with all their attempts.")},
-    examples={"those of one error": {"task_type": "youtube_video_scrape", "error": "503", "limit": 500}},
+    answers={200: (wire.Redriven, "The number of tasks that are pending again, with all their attempts.")},
+    examples={"tasks with one error": {"task_type": "youtube_video_scrape", "error": "503", "limit": 500}},
 )
 async def redrive(call: Call) -> Answer:
-    """Send tasks of the dead letter back to be claimed, batch by batch."""
+    """Retry the tasks of the dead letter that match, batch by batch."""
     body: wire.RedriveBody = call.body
     done = 0
     for queue in _queues(call):
@@ -36,9 +36,9 @@ async def redrive(call: Call) -> Answer:
 
 @endpoint("GET", "/api/dead-letter", Scope.READ, tag=TAG, query=wire.DeadQuery, answers={200: (wire.Page, "A page.")})
 async def list_dead(call: Call) -> Answer:
-    """The tasks of the dead letter, newest first, page by page.
+    """List the tasks of the dead letter, newest first, page by page.
 
-    These are the failed tasks, without steps whose failure was ignored by their workflow and without discarded tasks.
+    The dead letter has all failed tasks, except discarded tasks and steps whose failure their workflow ignored.
     """
     query: wire.DeadQuery = call.query or wire.DeadQuery()
     if query.queue is not None:
@@ -55,16 +55,16 @@ async def list_dead(call: Call) -> Answer:
     tag=TAG,
     body=wire.DiscardBody,
     body_optional=True,
-    answers={200: (wire.Discarded, "They stay failed, and are not in the dead letter any more.")},
+    answers={200: (wire.Discarded, "The number of tasks that left the dead letter; they stay failed.")},
     examples={
-        "those of one error": {"task_type": "youtube_video_scrape", "error": "404", "limit": 500},
-        "these two": {"ids": [123, 124]},
+        "tasks with one error": {"task_type": "youtube_video_scrape", "error": "404", "limit": 500},
+        "two tasks by id": {"ids": [123, 124]},
     },
 )
 async def discard(call: Call) -> Answer:
-    """Discard tasks of the dead letter, batch by batch: those with the `ids`, or all that match.
+    """Discard tasks of the dead letter, batch by batch: the tasks in `ids`, or all tasks that match.
 
-    A discarded task stays failed. Its history keeps it, retention prunes it as usual, and it can still be retried by
+    A discarded task stays failed and keeps its history. It is pruned by retention as usual, and can still be retried by
     its id.
     """
     done = 0
@@ -81,29 +81,29 @@ async def discard(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (wire.ChangedTask, "It stays failed, and is not in the dead letter any more.")},
+    answers={200: (wire.ChangedTask, "The task left the dead letter; it stays failed.")},
     refuses={404: "", 409: "The task is not in the dead letter."},
 )
 async def discard_one(call: Call) -> Answer:
-    """Discard one task of the dead letter. A task that was discarded before stays as it is."""
+    """Discard one task of the dead letter. A task that was discarded before does not change."""
     await call.check_visible(call.task_id)
     task = await call.run(call.service.store.tasks.discard(call.task_id, call.caller.queues))
     return Answer(wire.ChangedTask.from_model(task))
 
 
 async def _discard(call: Call, queue: str | None, limit: int) -> int:
-    plan = procedures.discard(call.service.store, call.body.ids, call.body.to_model(queue), limit)
-    return await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
+    procedure = procedures.discard(call.service.store, call.body.ids, call.body.to_model(queue), limit)
+    return await drive_async(procedure, call.run)  # type: ignore[arg-type]  # this procedure never waits
 
 
 def _queues(call: Call) -> Sequence[str | None]:
-    """The queue that is named, or each that the caller may see; None for all at once."""
+    """Return the queue of the request, or all queues of the caller; [None] for all queues of the store."""
     return call.caller.narrow(None if call.body.queue is None else [call.body.queue]) or [None]
 
 
 async def _redrive(call: Call, queue: str | None, limit: int) -> int:
-    plan = procedures.redrive(call.service.store, call.body.to_model(queue, call.caller.queues), limit)
-    return await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
+    procedure = procedures.redrive(call.service.store, call.body.to_model(queue, call.caller.queues), limit)
+    return await drive_async(procedure, call.run)  # type: ignore[arg-type]  # this procedure never waits
 
 
 ENDPOINTS = [list_dead, redrive, discard, discard_one]

@@ -1,6 +1,6 @@
-"""The API's description, for programs and for people. It is made once in the life of a process.
+"""The OpenAPI document and its HTML page, each created once per process.
 
-Making the description takes most of a second, so a thread makes it and the event loop goes on.
+Creating the document takes most of a second, so a thread creates it and the event loop is not blocked.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ CSS = (b"content-type", b"text/css; charset=utf-8")
 
 @cache
 def description() -> dict[str, Any]:
-    """The description of all endpoints."""
-    from dibs.server.api import ENDPOINTS as EVERY  # noqa: PLC0415 - those of this module are among them
+    """Return the OpenAPI document of all endpoints."""
+    from dibs.server.api import ENDPOINTS as ALL_ENDPOINTS  # noqa: PLC0415 - they include those of this module
 
-    return describe(EVERY)
+    return describe(ALL_ENDPOINTS)
 
 
 @cache
 def document() -> bytes:
-    """The description as JSON."""
+    """Return the OpenAPI document as JSON."""
     return encode(description())
 
 
-@lru_cache(8)  # one for each name by which the server is called
+@lru_cache(8)  # one page for each host name of the server
 def page(origin: str) -> bytes:
-    """The description as a page."""
+    """Return the OpenAPI document as an HTML page."""
     from dibs.server.openapi.reference import render  # noqa: PLC0415  jinja2 is imported for this page only
 
     return render(description(), origin).encode()
@@ -43,28 +43,28 @@ def page(origin: str) -> bytes:
 
 @cache
 def stylesheet() -> bytes:
-    """The page's style."""
+    """Return the stylesheet of the HTML page."""
     return resources.files("dibs.server.openapi").joinpath("reference.css").read_bytes()
 
 
-@endpoint("GET", "/api/openapi.json", tag=TAG, answers={200: (dict[str, Any], "The description.")})
+@endpoint("GET", "/api/openapi.json", tag=TAG, answers={200: (dict[str, Any], "The document.")})
 async def openapi(call: Call) -> None:
-    """This API in OpenAPI 3.1, for programs."""
+    """Read the OpenAPI 3.1 document of this API."""
     await send_bytes(call.http[2], 200, await asyncio.to_thread(document), (JSON,))
 
 
-@endpoint("GET", "/api/docs", tag=TAG, media="text/html", answers={200: (str, "A page.")})
+@endpoint("GET", "/api/docs", tag=TAG, media="text/html", answers={200: (str, "The page.")})
 async def docs(call: Call) -> None:
-    """This API for people: the page that you read."""
+    """Read the HTML reference of this API."""
     scope, _, send = call.http
     host = (header(scope, b"host") or b"").decode("latin-1")
     content = await asyncio.to_thread(page, f"{scope['scheme']}://{host}")
     await send_bytes(send, 200, content, (HTML,))
 
 
-@endpoint("GET", "/api/docs.css", tag=TAG, media="text/css", answers={200: (str, "A stylesheet.")})
+@endpoint("GET", "/api/docs.css", tag=TAG, media="text/css", answers={200: (str, "The stylesheet.")})
 async def style(call: Call) -> None:
-    """How the page looks."""
+    """Read the stylesheet of the HTML reference."""
     await send_bytes(call.http[2], 200, stylesheet(), (CSS,))
 
 

@@ -1,6 +1,7 @@
-"""Finalization: exactly one may say how a workflow ended. Who may is decided by a claim, fenced by its token.
+"""Finalization: exactly one processor decides how a workflow ended. A processor claims the finalization, and the token
+of the claim fences its writes.
 
-The server finalizes by itself what is reported to it; these endpoints are for processors of one's own.
+The server finalizes workflows by itself; these endpoints are for custom processors.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from dibs.errors import WorkflowNotFound
 from dibs.model.claim import check_lease
 from dibs.model.finalization import ClaimReason, FinalizationClaim
 from dibs.model.key import Scope
-from dibs.server.api.workflows import MISSING, seen, workflow_id
+from dibs.server.api.workflows import MISSING, if_visible, workflow_id
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.store.operation import Operation
 from dibs.wire import finalization as wire
 
 TAG = "finalization"
-Wish = Callable[[int], Operation[FinalizationClaim]]
+ClaimOperation = Callable[[int], Operation[FinalizationClaim]]
 PROCESSOR = {"processor_id": "billing-7c1f"}
 HOLDER = {**PROCESSOR, "token": 1}
 
 
 ANSWERS = {
-    200: (wire.FinalizationClaim, "The finalization is yours."),
+    200: (wire.FinalizationClaim, "The processor holds the finalization."),
     404: (wire.UnknownWorkflow, "There is no such workflow."),
-    409: (wire.NotClaimed, "It is not yours; `reason` and `message` say why."),
+    409: (wire.NotClaimed, "The finalization was not claimed; `reason` and `message` say why."),
 }
 
 
@@ -35,21 +36,21 @@ ANSWERS = {
     "/api/workflows/{id:int}/finalization/claim",
     Scope.WORK,
     tag=TAG,
-    body=wire.WishBody,
+    body=wire.ClaimFinalizationBody,
     answers=ANSWERS,
-    refuses={404: "What the path says is no id."},
+    refuses={404: "The path does not contain a valid id."},
     examples={"for half a minute": {**PROCESSOR, "timeout_seconds": 30}},
 )
 async def claim(call: Call) -> Answer:
     """Claim the finalization of a workflow.
 
-    Of several processors that ask, one gets the claim, under the next token, until its time is over. Asking again under
-    the same `processor_id` extends the claim under the same token: give every process a name of its own. Every attempt
+    Of several processors, one gets the claim, under the next token, until its lease ends. Claiming again with the same
+    `processor_id` extends the claim under the same token, so every process needs its own `processor_id`. Every attempt
     is recorded with its reason.
     """
     lease = check_lease(call.body.lease)
     store = call.service.store
-    return await _ask(call, lambda found: store.finalization.claim_finalization(found, _processor(call), lease))
+    return await _claim(call, lambda id: store.finalization.claim_finalization(id, _processor(call), lease))
 
 
 @endpoint(
@@ -59,20 +60,18 @@ async def claim(call: Call) -> Answer:
     tag=TAG,
     body=wire.ExtendBody,
     answers=ANSWERS,
-    refuses={404: "What the path says is no id."},
+    refuses={404: "The path does not contain a valid id."},
     examples={"another half minute": {**HOLDER, "timeout_seconds": 30}},
 )
 async def renew(call: Call) -> Answer:
-    """Extend the claim that this processor has under this token.
+    """Renew the finalization claim that this processor holds under this token.
 
-    Grants no new claim: `reason` is `already_claimed` where the claim is another one, `not_claimed` where none exists.
+    This grants no new claim: `reason` is `already_claimed` if another claim is held, and `not_claimed` if none is.
     """
     body: wire.ExtendBody = call.body
     lease = check_lease(body.lease)
     store = call.service.store
-    return await _ask(
-        call, lambda found: store.finalization.renew_finalization(found, body.processor, body.token, lease)
-    )
+    return await _claim(call, lambda id: store.finalization.renew_finalization(id, body.processor, body.token, lease))
 
 
 @endpoint(
@@ -81,18 +80,18 @@ async def renew(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.HolderBody,
-    answers={200: (wire.Released, "Given up, or never had.")},
+    answers={200: (wire.FinalizationReleased, "The processor does not hold the finalization.")},
     refuses=MISSING,
-    examples={"give it up": HOLDER},
+    examples={"release it": HOLDER},
 )
 async def release(call: Call) -> Answer:
-    """Give up the claim that this processor has under this token. Any other call changes nothing."""
+    """Release the finalization claim that this processor holds under this token. Any other claim does not change."""
     releasing = call.service.store.finalization.release_finalization(
         workflow_id(call), _processor(call), call.body.token
     )
-    released = await call.run(seen(call, releasing))
-    await _check_there(call, released)
-    return Answer(wire.Released.from_model(released))
+    released = await call.run(if_visible(call, releasing))
+    await _check_workflow_exists(call, released)
+    return Answer(wire.FinalizationReleased.from_model(released))
 
 
 @endpoint(
@@ -101,18 +100,18 @@ async def release(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.HolderBody,
-    answers={200: (wire.Finalized, "Acted upon; the claim has ended.")},
-    refuses={**MISSING, 409: "The claim is another's, or has ended. Nothing was changed."},
+    answers={200: (wire.Finalized, "The action was carried out; the claim has ended.")},
+    refuses={**MISSING, 409: "Another processor holds the claim, or the claim has ended. Nothing was changed."},
     examples={"as its holder": HOLDER},
 )
 async def finalize(call: Call) -> Answer:
-    """Act on how the workflow stands, as the holder of its finalization, in one transaction.
+    """Finalize a workflow, as the holder of its finalization, in one transaction.
 
-    It is completed (or its finalizer begins), fails, or is left to be checked later.
+    Depending on its steps, the workflow is completed, its finalizer starts, it fails, or it is checked again later.
     """
     acting = call.service.store.finalization.finalize(workflow_id(call), _processor(call), call.body.token)
-    done = await call.run(seen(call, acting))
-    for due in done.due:  # the workflow that it is a part of, above all
+    done = await call.run(if_visible(call, acting))
+    for due in done.due:  # among others, the workflow of which this one is a step
         call.service.finalize(due)
     return Answer(wire.Finalized.from_model(done))
 
@@ -122,12 +121,12 @@ async def finalize(call: Call) -> Answer:
     "/api/workflows/{id:int}/context",
     Scope.READ,
     tag=TAG,
-    answers={200: (wire.OneContext, "As of now.")},
+    answers={200: (wire.OneContext, "The current counts, and the recommended action.")},
     refuses=MISSING,
 )
 async def context(call: Call) -> Answer:
-    """How the steps of a workflow stand, and what follows from that."""
-    found = await call.run(seen(call, call.service.store.finalization.execution_context(workflow_id(call))))
+    """Read how many steps of a workflow are in each state, and which action follows from that."""
+    found = await call.run(if_visible(call, call.service.store.finalization.execution_context(workflow_id(call))))
     return Answer(wire.OneContext.from_model(found))
 
 
@@ -136,13 +135,13 @@ async def context(call: Call) -> Answer:
     "/api/workflows/{id:int}/attempts",
     Scope.READ,
     tag=TAG,
-    answers={200: (wire.Attempts, "In order.")},
+    answers={200: (wire.Attempts, "Oldest first.")},
     refuses=MISSING,
 )
 async def attempts(call: Call) -> Answer:
-    """Every recorded wish to finalize a workflow, also of those that were refused."""
-    await _check_there(call, None)
-    found = await call.run(seen(call, call.service.store.finalization.finalization_attempts(workflow_id(call))))
+    """List all recorded attempts to claim the finalization of a workflow, including refused ones."""
+    await _check_workflow_exists(call, None)
+    found = await call.run(if_visible(call, call.service.store.finalization.finalization_attempts(workflow_id(call))))
     return Answer(wire.Attempts.from_model(found))
 
 
@@ -152,37 +151,37 @@ async def attempts(call: Call) -> Answer:
     Scope.ADMIN,
     tag="upkeep",
     query=wire.DueQuery,
-    answers={200: (wire.DueWorkflows, "Only a look.")},
+    answers={200: (wire.DueWorkflows, "The ids of the workflows.")},
 )
 async def due_finalizations(call: Call) -> Answer:
-    """The workflows that wait for their finalization and that nobody holds. The server finalizes them by itself."""
+    """List the workflows whose finalization is due and not claimed. The server finalizes them by itself."""
     call.caller.check_whole_store()
     query: wire.DueQuery = call.query or wire.DueQuery()
     return Answer(wire.DueWorkflows(await call.run(call.service.store.finalization.due_finalizations(query.limit))))
 
 
 def _processor(call: Call) -> str:
-    found: str = call.body.processor
-    return found
+    processor: str = call.body.processor
+    return processor
 
 
-async def _ask(call: Call, wish: Wish) -> Answer:
+async def _claim(call: Call, operation: ClaimOperation) -> Answer:
     try:
-        answer = await call.run(seen(call, wish(workflow_id(call))))
-    except WorkflowNotFound as error:  # a foreign one: to this caller it is one that does not exist
+        answer = await call.run(if_visible(call, operation(workflow_id(call))))
+    except WorkflowNotFound as error:  # the caller may not see the workflow
         answer = not_found(error.workflow_id, _processor(call))
     return Answer(wire.FinalizationClaim.from_model(answer), _status(answer))
 
 
-async def _check_there(call: Call, found: Any) -> None:
-    """Nothing came of it: is that because there is no such workflow?"""
+async def _check_workflow_exists(call: Call, found: Any) -> None:
+    """Raise WorkflowNotFound if nothing was found because the workflow does not exist."""
     if not found and await call.run(call.service.store.workflows.get_workflow(workflow_id(call))) is None:
         raise WorkflowNotFound(workflow_id(call))
 
 
-def not_found(found_at: int, processor: str) -> FinalizationClaim:
-    """The store's own words for a workflow that does not exist."""
-    return FinalizationClaim(found_at, processor, False, ClaimReason.NOT_FOUND, "not_found", "Workflow not found")
+def not_found(workflow_id: int, processor: str) -> FinalizationClaim:
+    """Return the same answer as the store for a workflow that does not exist."""
+    return FinalizationClaim(workflow_id, processor, False, ClaimReason.NOT_FOUND, "not_found", "Workflow not found")
 
 
 def _status(answer: FinalizationClaim) -> int:

@@ -1,4 +1,4 @@
-"""Whether the server is well: health and readiness, asked without a key, and metrics for Prometheus."""
+"""Health and readiness, which need no key, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dibs.wire.errors import RequestRefused
 TAG = "health"
 
 
-PATIENCE = 2.0
-"""Seconds for which the database, or the server's own threads, may keep silent."""
+ANSWER_TIMEOUT = 2.0
+"""Seconds within which the database and the server's threads must answer."""
 
 
 @endpoint("GET", "/health", tag=TAG, answers={200: (Alive, "The process is alive.")})
 async def health(call: Call) -> Answer:
-    """Is the process alive? The database is not asked: restarting a server does not help a database."""
+    """Check that the process is alive. The database is not checked: restarting the server would not repair it."""
     return Answer(Alive())
 
 
@@ -33,37 +33,38 @@ async def health(call: Call) -> Answer:
     "GET",
     "/ready",
     tag=TAG,
-    answers={200: (Ready, "Send requests.")},
+    answers={200: (Ready, "The server accepts requests.")},
     refuses={
         503: "The database does not answer, the server is stuck (its event loop or its threads do not answer), or the "
-        "server is about to stop: send requests elsewhere."
+        "server is stopping. Send requests to another server."
     },
 )
 async def ready(call: Call) -> Answer:
-    """Would a request get an answer now?"""
+    """Check that the server can answer requests now, including the database."""
     if call.service.stopping.is_set():
-        raise RequestRefused("stopping", "The server is about to stop.", hint="Send requests to another one.")
+        raise RequestRefused("stopping", "The server is stopping.", hint="Send requests to another server.")
     if (trouble := call.service.liveness.trouble()) is not None:
-        raise RequestRefused("stuck", trouble, hint="Its log says where it was stuck.")
-    await _answers(threads_answer(), "stuck", "The threads of the server have", "Its log says what it is doing.")
-    # On SQLite as a write: requests that write wait for the lock of the file, and for the thread that commits. On
-    # PostgreSQL as a read, which is repeated where a connection turns out to be broken.
+        raise RequestRefused("stuck", trouble, hint="See the log of the server for the place where it was stuck.")
+    await _check_answers(threads_answer(), "stuck", "The threads of the server have", "See the log of the server.")
+    # On SQLite run as a write, because requests that write wait for the lock of the file and for the committing thread.
+    # On PostgreSQL run as a read, because a read is repeated after a broken connection.
     store = call.service.store
-    look: Operation[int] = store.history.last_entry()
+    probe: Operation[int] = store.history.last_entry()
     if not store.many_writers:
-        look = replace(look, mode=Mode.WRITE)
-    hint = "Is it running, can this machine reach it, and does no other program hold it locked?"
-    reading: Awaitable[int] = call.run(look)
-    await _answers(reading, "store_unavailable", "The database has", hint)
+        probe = replace(probe, mode=Mode.WRITE)
+    hint = "Check that it is running, that this machine can reach it, and that no other program holds a lock."
+    reading: Awaitable[int] = call.run(probe)
+    await _check_answers(reading, "store_unavailable", "The database has", hint)
     return Answer(Ready())
 
 
-async def _answers(waited_for: Awaitable[object], code: str, what: str, hint: str) -> None:
+async def _check_answers(answer: Awaitable[object], code: str, what: str, hint: str) -> None:
+    """Raise RequestRefused if the answer takes longer than ANSWER_TIMEOUT."""
     try:
-        async with asyncio.timeout(PATIENCE):
-            await waited_for
+        async with asyncio.timeout(ANSWER_TIMEOUT):
+            await answer
     except TimeoutError:
-        raise RequestRefused(code, f"{what} not answered within {PATIENCE:g} seconds.", hint=hint) from None
+        raise RequestRefused(code, f"{what} not answered within {ANSWER_TIMEOUT:g} seconds.", hint=hint) from None
 
 
 @endpoint(
@@ -72,34 +73,35 @@ async def _answers(waited_for: Awaitable[object], code: str, what: str, hint: st
     Scope.READ,
     tag=TAG,
     media="text/plain",
-    answers={200: (str, "In the text format of Prometheus.")},
+    answers={200: (str, "The metrics in the text format of Prometheus.")},
 )
 async def metrics(call: Call) -> None:
-    """The store in numbers, for Prometheus: depth, age, throughput, latency, workers.
+    """Read the metrics for Prometheus: depth, age, throughput, latency, workers.
 
-    `dibs_…` are read from the database: every server of a store answers the same. `task_…` and `finalization_claim_…`
-    are what the processes of this server have counted since it began; to a key that is limited to queues they are not
-    shown.
+    Metrics named `dibs_…` are read from the database and are the same on every server of a store. Metrics named
+    `task_…` and `finalization_claim_…` are counters of the processes of this server since its start. Keys that are
+    limited to queues do not get the counters.
+
     Prometheus sends the key as `Authorization: Bearer` (`credentials_file` in a scrape config).
     """
-    page = await call.service.metrics.page(call.caller.queues, lambda: _look(call))
+    page = await call.service.metrics.page(call.caller.queues, lambda: _take_snapshot(call))
     await send_bytes(call.http[2], 200, page, ((b"content-type", FORMAT.encode()),))
 
 
-async def _look(call: Call) -> StoreSnapshot:
+async def _take_snapshot(call: Call) -> StoreSnapshot:
     store, only = call.service.store, call.caller.queues
     await call.service.live_stats.refreshed()
-    board = await call.service.live_stats.refresh_workers()
-    names = [name for name in board.queues() if call.caller.serves(name)]
+    depths = await call.service.live_stats.refresh_workers()
+    names = [name for name in depths.queues() if call.caller.serves(name)]
     latencies = await call.run(store.statistics.latencies(only))
     finished = await call.run(store.statistics.finished_within(60_000_000, only))
     return StoreSnapshot(
-        queues=by_queue(board, names),
-        oldest=board.oldest(only) or 0.0,
+        queues=by_queue(depths, names),
+        oldest=depths.oldest(only) or 0.0,
         finished_last_minute=finished,
         wait=latencies.wait,
         run=latencies.run,
-        workers=board.workers.of(only),
+        workers=depths.workers.of(only),
         whole_store=await _read_whole_store(call) if only is None else None,
     )
 

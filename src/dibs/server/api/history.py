@@ -1,4 +1,4 @@
-"""What happened: the history page by page, events as they happen, and hints that something changed."""
+"""The history page by page, server-sent events, and wake-ups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dibs.wire.history import EventsQuery, HistoryQuery, WakeupsQuery, WholeHist
 TAG = "events"
 LAST_EVENT_ID = {
     "name": "Last-Event-ID",
-    "description": "The id of the last event that was heard; what came after it is told first.",
+    "description": "The id of the last event that the client received. The stream starts with the events after it.",
     "schema": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
 }
 
@@ -30,10 +30,10 @@ LAST_EVENT_ID = {
     Scope.READ,
     tag=TAG,
     query=HistoryQuery,
-    answers={200: (WholeHistory, "In order; empty after the last page.")},
+    answers={200: (WholeHistory, "A page in order; empty after the last page.")},
 )
 async def history(call: Call) -> Answer:
-    """Everything that happened to all tasks, in order."""
+    """Read the history of all tasks, in order, page by page."""
     call.caller.check_whole_store()
     query: HistoryQuery = call.query or HistoryQuery()
     entries = await call.run(call.service.store.history.history_after(query.after, query.limit))
@@ -48,58 +48,60 @@ async def history(call: Call) -> Answer:
     query=EventsQuery,
     headers=(LAST_EVENT_ID,),
     media=MEDIA_TYPE,
-    answers={200: (str, "Server-sent events, until the client leaves, the key is revoked or the server stops.")},
+    answers={200: (str, "Server-sent events, until the client disconnects, the key is revoked or the server stops.")},
 )
 async def events(call: Call) -> None:
-    """Everything that happens to tasks, as server-sent events.
+    """Stream the events of all tasks as server-sent events.
 
-    Each entry of the history is one event: `id` is the entry's id, `event` is `task.` and what happened, `data` is the
-    entry with the queue and type of its task. It begins now, or after the entry named by the header `Last-Event-ID`,
-    which browsers send by themselves when they connect again: then nothing is missed.
+    Each entry of the history is one event: `id` is the id of the entry, `event` is `task.` and the name of the event,
+    `data` is the entry with the queue and type of its task. The stream starts now, or after the entry in the header
+    `Last-Event-ID`. Browsers send this header when they reconnect, so no event is missed.
     """
     after = _last_event_id(call)
     query: EventsQuery = call.query or EventsQuery()
     feed = call.service.feed
-    with feed.subscribe(EventFilter(query.to_model(), call.caller.queues)) as follower:
-        async with call.departure() as gone:
-            gone.add_done_callback(lambda _: follower.end())
-            await _Events(call, follower).run(feed, after)
+    with feed.subscribe(EventFilter(query.to_model(), call.caller.queues)) as subscriber:
+        async with call.disconnection() as disconnected:
+            disconnected.add_done_callback(lambda _: subscriber.end())
+            await _Events(call, subscriber).run(feed, after)
 
 
 class _Events(EventStream):
-    def __init__(self, call: Call, follower: EventSubscriber) -> None:
+    """The stream of one request."""
+
+    def __init__(self, call: Call, subscriber: EventSubscriber) -> None:
         super().__init__(call.http[2])
         self._call = call
-        self._follower = follower
+        self._subscriber = subscriber
 
     async def run(self, feed: EventFeed, after: int | None) -> None:
-        """From the first line to the last. Who has read the first gets everything that happens after it."""
+        """Send the stream. The first line is sent when no later event can be missed."""
         if after is None:
-            await feed.join(self._follower)
+            await feed.join(self._subscriber)
         await self.begin()
         if after is not None:
             await self._catch_up(feed, after)
-        while not self._follower.ended:
-            await self._tell(await self._follower.take(CHECK_INTERVAL))
+        while not self._subscriber.ended:
+            await self._send_events(await self._subscriber.take(CHECK_INTERVAL))
         await self.end()
 
     async def _catch_up(self, feed: EventFeed, after: int) -> None:
         try:
-            async with aclosing(feed.rejoin(self._follower, after)) as pages:
+            async with aclosing(feed.rejoin(self._subscriber, after)) as pages:
                 async for frames in pages:
-                    await self._tell(frames)
-        except DibsError:  # the client comes back, and is brought up to date then
-            self._follower.end()
+                    await self._send_events(frames)
+        except DibsError:  # the client reconnects and gets the missed events then
+            self._subscriber.end()
 
-    async def _tell(self, frames: list[bytes]) -> None:
+    async def _send_events(self, frames: list[bytes]) -> None:
         if not await self.continue_with(b"".join(frames)):
-            self._follower.end()
+            self._subscriber.end()
 
     async def still_admitted(self) -> bool:
-        """See Stream."""
+        """Return False if the key of the client was revoked or has expired."""
         try:
             await self._call.service.check_still_admitted(self._call.http[0], self._call.caller)
-        except StoreError:  # while the database is away there is nothing to tell either
+        except StoreError:  # without the database there are no events either: keep the connection
             return True
         except RequestRefused:
             return False
@@ -112,7 +114,7 @@ def _last_event_id(call: Call) -> int | None:
         return None
     if not text.isdigit() or len(text) > 19 or int(text) >= 2**63:
         raise RequestRefused(
-            "bad_request", "Last-Event-ID must be the id of an event.", hint="Leave it out to begin now."
+            "bad_request", "Last-Event-ID must be the id of an event.", hint="Omit the header to start now."
         )
     return int(text)
 
@@ -123,26 +125,26 @@ def _last_event_id(call: Call) -> int | None:
     *Scope,
     tag=TAG,
     query=WakeupsQuery,
-    answers={200: (Woken, "Something changed, or the time is over.")},
+    answers={200: (Woken, "The store has changed, or the time is over.")},
 )
 async def wakeups(call: Call) -> Answer:
-    """Wait until something changes.
+    """Wait until the store changes.
 
-    Answered at once where `process` is not the process that answers. A hint: it may come for nothing, and it tells
-    nothing about what changed.
+    The request returns at once if `process` is not the server process that answers. A wake-up is a hint: it may come
+    without a change, and it does not say what changed.
     """
     query: WakeupsQuery = call.query or WakeupsQuery()
     if query.process == call.service.process and query.wait > 0:
-        async with call.departure() as gone:
-            await _change(call.service, query, gone)
+        async with call.disconnection() as disconnected:
+            await _wait_for_change(call.service, query, disconnected)
     return Answer(Woken(call.service.process, call.service.store.wakeups.generation))
 
 
-async def _change(service: Service, query: WakeupsQuery, gone: asyncio.Future[None]) -> None:
-    """Until something changes, the client leaves, the server stops, or the time is over."""
+async def _wait_for_change(service: Service, query: WakeupsQuery, disconnected: asyncio.Future[None]) -> None:
+    """Wait until the store changes, the client disconnects, the server stops, or the time is over."""
     changed = asyncio.ensure_future(service.store.wakeups.wait_async(query.generation, query.wait))
     stopping = asyncio.ensure_future(service.stopping.wait())
-    waits: set[asyncio.Future[Any]] = {changed, stopping, gone}
+    waits: set[asyncio.Future[Any]] = {changed, stopping, disconnected}
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -1,4 +1,4 @@
-"""Held claims: renew them, report progress, begin what was claimed ahead; results and checkpoints of a running step."""
+"""Held claims: renew leases, report progress, start tasks that were claimed ahead, read results, keep checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dibs.server.api.claim_refs import (
 )
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.wire import claims as wire
-from dibs.wire.claims import CheckpointBody, Checkpoints, Kept
+from dibs.wire.claims import CheckpointBody, Checkpoints, KeptCheckpoint
 from dibs.wire.errors import Refusal
 from dibs.wire.workflows import Results
 
@@ -30,12 +30,12 @@ from dibs.wire.workflows import Results
     Scope.WORK,
     tag=TAG,
     body=wire.RenewBody,
-    answers={200: (wire.Renewed, "The lease is prolonged.")},
+    answers={200: (wire.Renewed, "The lease was renewed.")},
     refuses=FENCED,
     examples={"another minute": {**HELD, "lease_seconds": 60}},
 )
 async def renew(call: Call) -> Answer:
-    """Prolong the lease. Do so every third of it."""
+    """Renew the lease of a claim. Renew it whenever a third of the lease has passed."""
     body: wire.RenewBody = call.body
     lease = check_lease(body.lease)
     [answer] = await fenced(call, [ref_of(call, body)], lambda refs: call.service.store.queue.renew(refs, lease))
@@ -48,15 +48,15 @@ async def renew(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.RenewManyBody,
-    answers={200: (wire.RenewedAnswers, "Each claim is answered on its own.")},
+    answers={200: (wire.RenewedAnswers, "One answer for each claim, in the order of the request.")},
     examples={"one": {"worker_id": "worker-youtube-01", "claims": [{"task_id": 1, "token": 1}]}},
 )
 async def renew_many(call: Call) -> Answer:
-    """Prolong many leases."""
+    """Renew the leases of many claims."""
     body: wire.RenewManyBody = call.body
     lease = check_lease(body.lease)
     refs = refs_of(body.worker_id, body.claims)
-    answers = await fenced(call, refs, lambda seen: call.service.store.queue.renew(seen, lease))
+    answers = await fenced(call, refs, lambda allowed: call.service.store.queue.renew(allowed, lease))
     return Answer(wire.RenewedAnswers(True, [or_refusal(answer, wire.Renewed.from_model) for answer in answers]))
 
 
@@ -66,19 +66,20 @@ async def renew_many(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.ProgressBody,
-    answers={200: (wire.Noted, "Noted.")},
+    answers={200: (wire.ProgressSaved, "The progress is stored.")},
     refuses=FENCED,
     examples={"half way": {**HELD, "progress": 50, "message": "half way"}},
 )
 async def progress(call: Call) -> Answer:
-    """Note how far the task is. The answer says whether somebody asked it to stop."""
+    """Report the progress of a task. The answer says whether the task should stop because it was cancelled."""
     body: wire.ProgressBody = call.body
     ref = ref_of(call, body)
-    notes = {ref.task_id: (body.progress, body.message)}
     [answer] = await fenced(
-        call, [ref], lambda refs: call.service.store.queue.progress([(each, *notes[each.task_id]) for each in refs])
+        call,
+        [ref],
+        lambda refs: call.service.store.queue.progress([(each, body.progress, body.message) for each in refs]),
     )
-    return Answer(wire.Noted.from_model(ref.task_id, or_raise(answer)))
+    return Answer(wire.ProgressSaved.from_model(ref.task_id, or_raise(answer)))
 
 
 @endpoint(
@@ -86,22 +87,22 @@ async def progress(call: Call) -> Answer:
     "/api/tasks/progress",
     Scope.WORK,
     tag=TAG,
-    body=wire.NotesBody,
-    answers={200: (wire.NotedAnswers, "Each note is answered on its own.")},
+    body=wire.ProgressManyBody,
+    answers={200: (wire.ProgressSavedAnswers, "One answer for each report, in the order of the request.")},
     examples={"one": {"worker_id": "worker-youtube-01", "notes": [{"task_id": 1, "token": 1, "progress": 50}]}},
 )
 async def progress_many(call: Call) -> Answer:
-    """Note how far many tasks are."""
-    body: wire.NotesBody = call.body
+    """Report the progress of many tasks."""
+    body: wire.ProgressManyBody = call.body
     refs = refs_of(body.worker_id, body.notes)
-    said = {(note.task_id, note.token): (note.progress, note.message) for note in body.notes}
+    reports = {(note.task_id, note.token): (note.progress, note.message) for note in body.notes}
     answers = await fenced(
         call,
         refs,
-        lambda seen: call.service.store.queue.progress([(ref, *said[ref.task_id, ref.token]) for ref in seen]),
+        lambda allowed: call.service.store.queue.progress([(ref, *reports[ref.task_id, ref.token]) for ref in allowed]),
     )
     noted = [_noted(ref, answer) for ref, answer in zip(refs, answers, strict=True)]
-    return Answer(wire.NotedAnswers(True, noted))
+    return Answer(wire.ProgressSavedAnswers(True, noted))
 
 
 @endpoint(
@@ -110,11 +111,11 @@ async def progress_many(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.ClaimsBody,
-    answers={200: (wire.StartedAnswers, "Each claim is answered on its own.")},
+    answers={200: (wire.StartedAnswers, "One answer for each claim, in the order of the request.")},
     examples={"one": {"worker_id": "worker-youtube-01", "claims": [{"task_id": 1, "token": 1}]}},
 )
 async def start(call: Call) -> Answer:
-    """Tasks that were claimed ahead begin now: from here on they are charged an attempt if their worker is lost."""
+    """Start tasks that were claimed ahead. From now on a task is charged an attempt if its worker is lost."""
     body: wire.ClaimsBody = call.body
     refs = refs_of(body.worker_id, body.claims)
     answers = await fenced(call, refs, call.service.store.queue.start)
@@ -128,25 +129,29 @@ async def start(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.ClaimsBody,
-    answers={200: (wire.Standings, "In the order of the request.")},
+    answers={200: (wire.ClaimStatuses, "One status for each claim, in the order of the request.")},
     examples={"one": {"worker_id": "worker-youtube-01", "claims": [{"task_id": 1, "token": 1}]}},
 )
-async def standing(call: Call) -> Answer:
-    """How claims stand: held, asked to stop, or lost. Nothing is written, no lease prolonged."""
+async def status(call: Call) -> Answer:
+    """Read the status of claims: held, asked to stop, or lost. This writes nothing and renews no lease."""
     body: wire.ClaimsBody = call.body
     refs = refs_of(body.worker_id, body.claims)
     answers = await fenced(call, refs, call.service.store.queue.claim_status)
-    return Answer(wire.Standings([ClaimStatus.LOST if isinstance(each, DibsError) else each for each in answers]))
+    return Answer(wire.ClaimStatuses([ClaimStatus.LOST if isinstance(each, DibsError) else each for each in answers]))
 
 
-@endpoint("GET", "/api/tasks/next-due", Scope.WORK, tag=TAG, answers={200: (wire.DueIn, "As of now.")})
+@endpoint("GET", "/api/tasks/next-due", Scope.WORK, tag=TAG, answers={200: (wire.DueIn, "The number of seconds.")})
 async def next_due(call: Call) -> Answer:
-    """When time alone makes the next task claimable: a delay or a lease that ends, a schedule that ticks."""
+    """Return when the next task becomes claimable by time alone: a delay or lease that ends, a tick of a schedule."""
     return Answer(wire.DueIn(await call.run(call.service.store.upkeep.next_due(call.caller.queues))))
 
 
-def _noted(ref: ClaimRef, answer: bool | DibsError) -> wire.Noted | Refusal:
-    return Refusal.from_model(answer) if isinstance(answer, DibsError) else wire.Noted.from_model(ref.task_id, answer)
+def _noted(ref: ClaimRef, answer: bool | DibsError) -> wire.ProgressSaved | Refusal:
+    return (
+        Refusal.from_model(answer)
+        if isinstance(answer, DibsError)
+        else wire.ProgressSaved.from_model(ref.task_id, answer)
+    )
 
 
 def _started(ref: ClaimRef, answer: DibsError | None) -> wire.Started | Refusal:
@@ -159,17 +164,17 @@ def _started(ref: ClaimRef, answer: DibsError | None) -> wire.Started | Refusal:
     Scope.WORK,
     Scope.READ,
     tag=TAG,
-    answers={200: (Results, "In the order in which the parents were added; none for a task that is no step.")},
+    answers={200: (Results, "In the order in which the parents were added; empty for a task that is not a step.")},
     refuses={404: ""},
 )
 async def results(call: Call) -> Answer:
-    """The results of this step's parents. For a finalizer: the results of the last steps of its workflow.
+    """Read the results of a step's parents. For a finalizer: the results of the last steps of its workflow.
 
     A key that is limited to queues gets the results of parents in these queues only.
     """
     await call.check_visible(call.task_id)
     found = await call.run(call.service.store.workflows.results(call.task_id, call.caller.queues))
-    await _check_there(call, found)
+    await _check_task_exists(call, found)
     return Answer(Results.from_model(found))
 
 
@@ -179,14 +184,14 @@ async def results(call: Call) -> Answer:
     Scope.WORK,
     Scope.READ,
     tag=TAG,
-    answers={200: (Checkpoints, "What is kept, by name.")},
+    answers={200: (Checkpoints, "The checkpoints by name.")},
     refuses={404: ""},
 )
 async def checkpoints(call: Call) -> Answer:
-    """What earlier attempts of this task have kept."""
+    """Read the checkpoints that attempts of this task have stored."""
     await call.check_visible(call.task_id)
     found = await call.run(call.service.store.queue.checkpoints(call.task_id))
-    await _check_there(call, found)
+    await _check_task_exists(call, found)
     return Answer(Checkpoints(found))
 
 
@@ -196,20 +201,22 @@ async def checkpoints(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=CheckpointBody,
-    answers={200: (Kept, "The value that is kept: an earlier one under this name stays.")},
+    answers={
+        200: (KeptCheckpoint, "The stored value. If the name had a value before, that value stays and is returned.")
+    },
     refuses=FENCED,
     examples={"downloaded": {**HELD, "name": "downloaded", "value": {"path": "videos/abc123"}}},
 )
 async def keep_checkpoint(call: Call) -> Answer:
-    """Keep a value for later attempts, so that what is done once is not done again."""
+    """Store a checkpoint: a value that later attempts read instead of repeating the work."""
     body: CheckpointBody = call.body
     await call.check_visible(call.task_id)
     value = await call.run(call.service.store.queue.keep_checkpoint(ref_of(call, body), body.name, body.value))
-    return Answer(Kept(True, value))
+    return Answer(KeptCheckpoint(True, value))
 
 
-async def _check_there(call: Call, found: Sized) -> None:
-    """Nothing was found: is that because there is no such task?"""
+async def _check_task_exists(call: Call, found: Sized) -> None:
+    """Raise TaskNotFound if nothing was found because the task does not exist."""
     if not found and not await call.run(call.service.store.tasks.queues_of([call.task_id])):
         raise TaskNotFound(call.task_id)
 
@@ -220,7 +227,7 @@ ENDPOINTS = [
     progress,
     progress_many,
     start,
-    standing,
+    status,
     next_due,
     results,
     checkpoints,

@@ -1,4 +1,4 @@
-"""Outcomes: say how tasks ended, one or many, and exchange them for the next; every write fenced by its token."""
+"""Outcomes: finish claimed tasks, one or many, and claim the next ones; every write is fenced by its token."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dibs.server.api.claim_refs import (
     or_refusal,
     ref_of,
     refs_of,
-    seen_of,
-    with_unseen,
+    visible_refs,
+    with_hidden,
 )
 from dibs.server.api.claims import request_of
 from dibs.server.api.workflows import check_params, check_queues
@@ -50,8 +50,10 @@ ENDED = {
     },
 )
 async def complete(call: Call) -> Answer:
-    """Complete the task. The same request again is safe: the answer then says `repeated`. Another result under the same
-    token is refused with 409 `outcome_conflict`."""
+    """Complete a task. Repeating the same request is safe: the answer then has `repeated`.
+
+    Another result under the same token is refused with 409 `outcome_conflict`.
+    """
     return await _finish_one(call)
 
 
@@ -61,12 +63,18 @@ async def complete(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.FailBody,
-    answers={200: (wire.Finished, "Noted; `will_retry` and `run_at` say what comes next.")},
+    answers={
+        200: (
+            wire.Finished,
+            "The error is stored; `will_retry` and `run_at` say whether and when the task is tried again.",
+        )
+    },
     refuses=ENDED,
     examples={"try again": {**HELD, "error_message": "503 from upstream", "error_code": "Upstream"}},
 )
 async def fail(call: Call) -> Answer:
-    """The attempt failed. It is tried again with backoff, unless it is not retryable or its attempts are spent."""
+    """Report that an attempt failed. The task is tried again after a backoff, unless the error is not retryable or no
+    attempts are left."""
     return await _finish_one(call)
 
 
@@ -76,12 +84,12 @@ async def fail(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.ReleaseBody,
-    answers={200: (wire.Finished, "Back in the queue.")},
+    answers={200: (wire.Finished, "The task is pending again.")},
     refuses=FENCED,
     examples={"give it back": HELD},
 )
 async def release(call: Call) -> Answer:
-    """Give the task back, without an attempt spent."""
+    """Release a task: give it back without spending an attempt."""
     return await _finish_one(call)
 
 
@@ -91,7 +99,7 @@ async def release(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.FinishBody,
-    answers={200: (wire.FinishedAnswers, "Each outcome is answered on its own.")},
+    answers={200: (wire.FinishedAnswers, "One answer for each outcome, in the order of the request.")},
     examples={
         "two": {
             "worker_id": "worker-youtube-01",
@@ -103,14 +111,14 @@ async def release(call: Call) -> Answer:
     },
 )
 async def finish(call: Call) -> Answer:
-    """Write many outcomes in one transaction, each fenced by its token."""
+    """Finish many tasks in one transaction, each fenced by its token."""
     body: wire.FinishBody = call.body
-    told, refused = await _told(call, body)
+    outcomes, refused = await _outcomes_by_claim(call, body)
     done = await fenced(
-        call, list(told), lambda refs: call.service.store.queue.finish([(ref, told[ref]) for ref in refs])
+        call, list(outcomes), lambda refs: call.service.store.queue.finish([(ref, outcomes[ref]) for ref in refs])
     )
     call.service.finalize_after(done)
-    return Answer(wire.FinishedAnswers(True, _answers(body, {**refused, **dict(zip(told, done, strict=True))})))
+    return Answer(wire.FinishedAnswers(True, _answers(body, {**refused, **dict(zip(outcomes, done, strict=True))})))
 
 
 @endpoint(
@@ -119,7 +127,7 @@ async def finish(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.ExchangeBody,
-    answers={200: (wire.Exchanged, "The outcomes are answered; `tasks` may be empty.")},
+    answers={200: (wire.Exchanged, "One answer for each outcome, and the claimed tasks; `tasks` may be empty.")},
     examples={
         "one for one": {
             "worker_id": "worker-youtube-01",
@@ -129,29 +137,29 @@ async def finish(call: Call) -> Answer:
     },
 )
 async def exchange(call: Call) -> Answer:
-    """Finish the last tasks and claim the next ones, in one request and one transaction."""
+    """Finish tasks and claim the next ones, in one request and one transaction."""
     body: wire.ExchangeBody = call.body
     request = request_of(call, body.claim, body.worker_id)
-    told, refused = await _told(call, body)
-    refs = list(told)
-    seen, visible = await seen_of(call, refs)
-    procedure = procedures.exchange(call.service.store, [(ref, told[ref]) for ref in seen], request)
+    outcomes, refused = await _outcomes_by_claim(call, body)
+    refs = list(outcomes)
+    allowed, visible = await visible_refs(call, refs)
+    procedure = procedures.exchange(call.service.store, [(ref, outcomes[ref]) for ref in allowed], request)
     done, claims = await drive_async(procedure, call.run)
     call.service.finalize_after(done)
-    answers = {**refused, **dict(zip(refs, with_unseen(refs, visible, done), strict=True))}
+    answers = {**refused, **dict(zip(refs, with_hidden(refs, visible, done), strict=True))}
     return Answer(wire.Exchanged(True, _answers(body, answers), [Task.from_model(claim.task) for claim in claims]))
 
 
 async def _finish_one(call: Call) -> Answer:
     await call.check_visible(call.task_id)
     ref = ref_of(call, call.body)
-    done = await call.service.desk.finish(ref, await _outcome(call, ref, call.body), call.caller.by)
+    done = await call.service.coalesced.finish(ref, await _outcome(call, ref, call.body), call.caller.by)
     return Answer(wire.Finished.from_model(done))
 
 
-async def _outcome(call: Call, ref: ClaimRef, said: Any) -> Outcome:
-    """What the worker says, if it may say so."""
-    outcome: Outcome = said.to_model()
+async def _outcome(call: Call, ref: ClaimRef, body: Any) -> Outcome:
+    """Return the outcome of a request. Refuse steps that the caller may not add."""
+    outcome: Outcome = body.to_model()
     if isinstance(outcome, Completed) and outcome.steps:
         check_queues(call, tasks_in(outcome.steps))
         check_params(tasks_in(outcome.steps))
@@ -160,34 +168,39 @@ async def _outcome(call: Call, ref: ClaimRef, said: Any) -> Outcome:
 
 
 async def _check_parents(call: Call, ref: ClaimRef, steps: Sequence[NewStep]) -> None:
-    """Who waits for a step reads its result: to a limited key, steps of foreign queues do not exist here either."""
+    """Refuse parents outside of the caller's queues: a step can read the results of its parents."""
     if call.caller.queues is not None:
         await call.run(call.service.store.workflows.check_parents(ref.task_id, steps, call.caller.queues))
 
 
-async def _told(call: Call, body: wire.FinishBody) -> tuple[dict[ClaimRef, Outcome], dict[ClaimRef, DibsError]]:
-    """The outcome of each claim, of several for one claim the first; and those whose steps are refused, each by itself:
-    a request that is not even what is expected here is refused whole."""
-    told: dict[ClaimRef, Outcome] = {}
+async def _outcomes_by_claim(
+    call: Call, body: wire.FinishBody
+) -> tuple[dict[ClaimRef, Outcome], dict[ClaimRef, DibsError]]:
+    """Return the outcome of each claim, and the refusals of outcomes whose steps are not allowed.
+
+    Of several outcomes for one claim, the first one counts. Any other error refuses the whole request.
+    """
+    outcomes: dict[ClaimRef, Outcome] = {}
     refused: dict[ClaimRef, DibsError] = {}
     for ref, each in zip(refs_of(body.worker_id, body.outcomes), body.outcomes, strict=True):
-        if ref not in told and ref not in refused:
+        if ref not in outcomes and ref not in refused:
             try:
-                told[ref] = await _outcome(call, ref, each)
+                outcomes[ref] = await _outcome(call, ref, each)
             except (InvalidGraph, RequestRefused) as error:
                 refused[ref] = error
-    return told, refused
+    return outcomes, refused
 
 
 def _answers(body: wire.FinishBody, answers: dict[ClaimRef, Any]) -> list[Any]:
-    """An answer to each outcome; a claim ends once, so a second outcome for it is refused."""
-    left = dict(answers)
+    """Return an answer for each outcome. A claim ends once, so a second outcome for the same claim is refused."""
+    remaining = dict(answers)
     refs = refs_of(body.worker_id, body.outcomes)
-    return [or_refusal(left.pop(ref, None) or _ended_twice(ref), wire.Finished.from_model) for ref in refs]
+    return [or_refusal(remaining.pop(ref, None) or _ended_twice(ref), wire.Finished.from_model) for ref in refs]
 
 
 def _ended_twice(ref: ClaimRef) -> DibsError:
-    return InvalidValue(f"Another outcome of this request names the claim of task {ref.task_id}: a claim ends once.")
+    message = f"This request has another outcome for the same claim of task {ref.task_id}: a claim ends once."
+    return InvalidValue(message, hint="Send one outcome for each claim.")
 
 
 ENDPOINTS = [exchange, finish, complete, fail, release]

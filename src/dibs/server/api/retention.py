@@ -1,4 +1,4 @@
-"""Retention: the rules in the store that say how long finished records are kept.
+"""Retention: the rules for how long finished records are kept.
 
 A key that is limited to queues sees the defaults and the rules of its queues, and changes only the latter.
 """
@@ -17,7 +17,7 @@ TAG = "retention"
 
 @endpoint("GET", "/api/retention", Scope.READ, tag=TAG, answers={200: (RetentionRules, "The rules.")})
 async def list_rules(call: Call) -> Answer:
-    """How long finished tasks, ended workflows, history and workers are kept."""
+    """List the rules for how long finished tasks, ended workflows, history and workers are kept."""
     rules = await call.run(call.service.store.retention.retention_rules())
     return Answer(RetentionRules.from_model([rule for rule in rules if shows(call.caller, rule)]))
 
@@ -28,16 +28,16 @@ async def list_rules(call: Call) -> Answer:
     Scope.ADMIN,
     tag=TAG,
     body=RuleBody,
-    answers={200: (ChangedRule, "Stored.")},
+    answers={200: (ChangedRule, "The rule is stored.")},
     examples={
-        "keep for ever": {"records": "completed", "task_type": "invoice", "keep_seconds": None},
+        "keep forever": {"records": "completed", "task_type": "invoice", "keep_seconds": None},
         "keep for a week": {"records": "completed", "keep_seconds": 604800},
     },
 )
 async def set_rule(call: Call) -> Answer:
     """Set a rule, or change the one for the same records and queue, task type or workflow.
 
-    Every worker and server obeys it from its next upkeep on.
+    Every worker and server applies the rule from its next upkeep on.
     """
     target = call.body.to_model()
     check_change(call.caller, target)
@@ -52,11 +52,11 @@ async def set_rule(call: Call) -> Answer:
     tag=TAG,
     body=TargetBody,
     examples={"back to the default": {"records": "completed", "task_type": "invoice"}},
-    answers={200: (Done, "Removed.")},
+    answers={200: (Done, "The rule was removed.")},
     refuses={404: "No rule is set for this queue, task type or workflow."},
 )
 async def remove_rule(call: Call) -> Answer:
-    """Remove a rule. Without a queue, task type or workflow the default goes back to its first value."""
+    """Remove a rule. Without a queue, task type or workflow, the default is reset to its initial value."""
     target = call.body.to_model()
     check_change(call.caller, target)
     await call.run(call.service.store.retention.remove_retention(target))
@@ -69,16 +69,16 @@ async def remove_rule(call: Call) -> Answer:
     Scope.READ,
     tag=TAG,
     query=ChangesQuery,
-    answers={200: (RetentionChanges, "Newest first.")},
+    answers={200: (RetentionChanges, "The changes, newest first.")},
 )
 async def list_changes(call: Call) -> Answer:
-    """Who changed which rule, and when."""
+    """List the changes of the rules, with their time and caller."""
     changes = await call.run(call.service.store.retention.retention_changes(call.query.limit))
     return Answer(RetentionChanges.from_model([each for each in changes if shows(call.caller, each)]))
 
 
 def shows(caller: Caller, about: RetentionRule | RetentionChange) -> bool:
-    """True if the caller may see the rule: a key limited to queues sees the defaults and the rules of its queues."""
+    """Return True if the caller may see the rule: a limited key sees the defaults and the rules of its queues."""
     if caller.queues is None or (about.queue is None and about.type is None and about.workflow is None):
         return True
     return about.queue is not None and caller.serves(about.queue)

@@ -1,6 +1,6 @@
-"""wire.Schedules: tasks that are enqueued again and again, by a cron expression.
+"""Schedules: tasks that are enqueued repeatedly by a cron expression.
 
-To a key that is limited to queues, the schedules of other queues do not exist.
+For a key that is limited to queues, the schedules of other queues do not exist.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dibs.wire.tasks import ChangedTask
 T = TypeVar("T")
 
 TAG = "schedules"
-MISSING = {404: "There is no schedule of this name."}
+MISSING = {404: "There is no schedule with this name."}
 
 
-@endpoint("GET", "/api/schedules", Scope.READ, tag=TAG, answers={200: (wire.Schedules, "By name.")})
+@endpoint("GET", "/api/schedules", Scope.READ, tag=TAG, answers={200: (wire.Schedules, "The schedules by name.")})
 async def list_schedules(call: Call) -> Answer:
-    """All schedules, when each ticks next, and what became of its last tick."""
-    plans = await call.run(call.service.store.schedules.list_schedules())
-    return Answer(wire.Schedules.from_model([plan for plan in plans if call.caller.serves(plan.queue)]))
+    """List the schedules with their next tick and the result of their last tick."""
+    schedules = await call.run(call.service.store.schedules.list_schedules())
+    return Answer(wire.Schedules.from_model([schedule for schedule in schedules if call.caller.serves(schedule.queue)]))
 
 
 @endpoint(
@@ -38,7 +38,7 @@ async def list_schedules(call: Call) -> Answer:
     Scope.ENQUEUE,
     tag=TAG,
     body=wire.ScheduleBody,
-    answers={200: (wire.ChangedSchedule, "Stored.")},
+    answers={200: (wire.ChangedSchedule, "The schedule is stored.")},
     examples={
         "every night": {
             "name": "nightly-report",
@@ -50,14 +50,14 @@ async def list_schedules(call: Call) -> Answer:
     },
 )
 async def put(call: Call) -> Answer:
-    """Store a schedule, or change the one of that name to it; the same again changes nothing.
+    """Create a schedule, or replace the schedule with this name. Repeating the request changes nothing.
 
-    Each tick is enqueued once, however many servers and workers look after it.
+    Each tick is enqueued once, by any number of servers and workers.
     """
     new = call.body.to_model()
     call.caller.check_queue(new.queue)
     storing = call.service.store.schedules.put_schedule(new, call.body.source)
-    return _changed(await call.run(_after_look(call, new.name, storing, _check_ours_or_new)))
+    return _changed(await call.run(_checked(call, new.name, storing, _check_visible_or_new)))
 
 
 @endpoint(
@@ -69,10 +69,10 @@ async def put(call: Call) -> Answer:
     refuses=MISSING,
 )
 async def get(call: Call) -> Answer:
-    """One schedule."""
-    plan = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
-    _check_ours(call, plan.name, plan)
-    return Answer(wire.OneSchedule.from_model(plan))
+    """Read a schedule."""
+    schedule = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
+    _check_visible(call, schedule.name, schedule)
+    return Answer(wire.OneSchedule.from_model(schedule))
 
 
 @endpoint(
@@ -80,12 +80,12 @@ async def get(call: Call) -> Answer:
     "/api/schedules/{name:name}",
     Scope.ENQUEUE,
     tag=TAG,
-    answers={200: (Done, "Gone.")},
+    answers={200: (Done, "The schedule was removed.")},
     refuses=MISSING,
 )
 async def remove(call: Call) -> Answer:
-    """Forget a schedule. What it has enqueued stays."""
-    await do(call, call.path["name"], call.service.store.schedules.remove_schedule(call.path["name"]))
+    """Remove a schedule. Tasks that it has enqueued stay."""
+    await run_if_visible(call, call.path["name"], call.service.store.schedules.remove_schedule(call.path["name"]))
     return Answer(Done.from_model())
 
 
@@ -96,12 +96,14 @@ async def remove(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (wire.ChangedSchedule, "It ticks.")},
+    answers={200: (wire.ChangedSchedule, "The schedule is enabled.")},
     refuses=MISSING,
 )
 async def enable(call: Call) -> Answer:
-    """Let a disabled schedule tick again, from now on: nothing is caught up."""
-    return _changed(await do(call, call.path["name"], call.service.store.schedules.enable_schedule(call.path["name"])))
+    """Enable a schedule. It ticks from now on; missed ticks are not caught up."""
+    return _changed(
+        await run_if_visible(call, call.path["name"], call.service.store.schedules.enable_schedule(call.path["name"]))
+    )
 
 
 @endpoint(
@@ -111,12 +113,14 @@ async def enable(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (wire.ChangedSchedule, "It does not tick.")},
+    answers={200: (wire.ChangedSchedule, "The schedule is disabled.")},
     refuses=MISSING,
 )
 async def disable(call: Call) -> Answer:
-    """Let a schedule not tick until it is enabled."""
-    return _changed(await do(call, call.path["name"], call.service.store.schedules.disable_schedule(call.path["name"])))
+    """Disable a schedule. It does not tick until it is enabled."""
+    return _changed(
+        await run_if_visible(call, call.path["name"], call.service.store.schedules.disable_schedule(call.path["name"]))
+    )
 
 
 @endpoint(
@@ -130,16 +134,20 @@ async def disable(call: Call) -> Answer:
     refuses=MISSING,
 )
 async def run(call: Call) -> Answer:
-    """Enqueue the schedule's task now, beside its ticks; also when it is disabled."""
-    task = await do(call, call.path["name"], call.service.store.schedules.run_schedule(call.path["name"]))
+    """Enqueue the task of a schedule now, in addition to its ticks. A disabled schedule can be run too."""
+    task = await run_if_visible(call, call.path["name"], call.service.store.schedules.run_schedule(call.path["name"]))
     return Answer(ChangedTask.from_model(task), 201)
 
 
 @endpoint(
-    "GET", "/api/upkeep/due-schedules", Scope.ADMIN, tag="upkeep", answers={200: (wire.DueSchedules, "Only a look.")}
+    "GET",
+    "/api/upkeep/due-schedules",
+    Scope.ADMIN,
+    tag="upkeep",
+    answers={200: (wire.DueSchedules, "The due schedules.")},
 )
 async def due(call: Call) -> Answer:
-    """The schedules whose next tick has come. The server ticks them by itself."""
+    """List the schedules whose next tick is due. The server ticks them by itself."""
     call.caller.check_whole_store()
     found = await call.run(call.service.store.schedules.due_schedules())
     return Answer(wire.DueSchedules.from_model(found))
@@ -151,10 +159,10 @@ async def due(call: Call) -> Answer:
     Scope.ADMIN,
     tag="upkeep",
     body=wire.TickBody,
-    answers={200: (Counted, "So many tasks were enqueued; 0 where somebody else did it first.")},
+    answers={200: (Counted, "The number of tasks that were enqueued; 0 if another process ticked first.")},
     refuses=MISSING,
     examples={
-        "as due-schedules told": {
+        "values of due-schedules": {
             "next_at": "2025-11-12T03:00:00Z",
             "now": "2025-11-12T03:00:01Z",
             "cron": "0 3 * * *",
@@ -163,58 +171,58 @@ async def due(call: Call) -> Answer:
     },
 )
 async def tick(call: Call) -> Answer:
-    """Enqueue what is due of a schedule and move it on, unless somebody else did. The server does so by itself."""
+    """Enqueue the due tasks of a schedule, unless another process did. The server does so by itself."""
     call.caller.check_whole_store()
     body: wire.TickBody = call.body
     read = (body.cron, body.timezone, check_moment(body.next_at, "next_at"))
-    plan = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
-    found = [each for each in await call.run(call.service.store.schedules.due_schedules()) if each.schedule == plan]
-    if not found or read != (plan.cron, plan.timezone, plan.next_at):
+    schedule = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
+    found = [each for each in await call.run(call.service.store.schedules.due_schedules()) if each.schedule == schedule]
+    if not found or read != (schedule.cron, schedule.timezone, schedule.next_at):
         return Answer(Counted.from_model(0))
-    # Whatever the caller takes for now: no tick comes before its time, and none is gone back to.
-    now = max(plan.next_at, min(check_moment(body.now, "now"), found[0].now))
+    # The time of the caller is limited, so that no tick comes before its time and none is repeated.
+    now = max(schedule.next_at, min(check_moment(body.now, "now"), found[0].now))
     return Answer(
-        Counted.from_model(await call.run(call.service.store.schedules.tick_schedule(DueSchedule(plan, now))))
+        Counted.from_model(await call.run(call.service.store.schedules.tick_schedule(DueSchedule(schedule, now))))
     )
 
 
-async def do(call: Call, name: str, verb: Operation[T]) -> T:
-    """What the verb does to the schedule of that name, if the caller may see it."""
-    return await call.run(_after_look(call, name, verb, _check_ours))
+async def run_if_visible(call: Call, name: str, operation: Operation[T]) -> T:
+    """Run an operation on the schedule with this name, if the caller may see the schedule."""
+    return await call.run(_checked(call, name, operation, _check_visible))
 
 
-def _after_look(call: Call, name: str, verb: Operation[T], check: Any) -> Operation[T]:
-    """The verb, for a limited key in one transaction with a look at whose schedule it is."""
+def _checked(call: Call, name: str, operation: Operation[T], check: Any) -> Operation[T]:
+    """Return the operation, preceded by a check of the schedule with this name in the same transaction."""
     if call.caller.queues is None:
-        return verb
-    look = call.service.store.schedules.get_schedule(name)
+        return operation
+    read = call.service.store.schedules.get_schedule(name)
 
     def steps() -> Generator[Any, Any, T]:
         try:
-            plan = yield from look.begin()
+            schedule = yield from read.begin()
         except ScheduleNotFound:
-            plan = None
-        check(call, name, plan)
-        done: T = yield from verb.begin()
-        return done
+            schedule = None
+        check(call, name, schedule)
+        result: T = yield from operation.begin()
+        return result
 
-    return verb.around(steps)
+    return operation.around(steps)
 
 
-def _check_ours(call: Call, name: str, plan: Schedule | None) -> None:
-    if plan is None or not call.caller.serves(plan.queue):
+def _check_visible(call: Call, name: str, schedule: Schedule | None) -> None:
+    if schedule is None or not call.caller.serves(schedule.queue):
         raise ScheduleNotFound(name)
 
 
-def _check_ours_or_new(call: Call, name: str, plan: Schedule | None) -> None:
-    """A key must not turn a schedule of a foreign queue into one of its own."""
-    if plan is not None and not call.caller.serves(plan.queue):
-        message = f"A schedule {name!r} exists that this key is not for."
+def _check_visible_or_new(call: Call, name: str, schedule: Schedule | None) -> None:
+    """Refuse to replace a schedule of a queue that the caller may not use."""
+    if schedule is not None and not call.caller.serves(schedule.queue):
+        message = f"The schedule {name!r} exists in a queue that this key may not use."
         raise RequestRefused("queue_not_allowed", message, hint="Use another name.")
 
 
-def _changed(plan: Schedule) -> Answer:
-    return Answer(wire.ChangedSchedule.from_model(plan))
+def _changed(schedule: Schedule) -> Answer:
+    return Answer(wire.ChangedSchedule.from_model(schedule))
 
 
 ENDPOINTS = [list_schedules, put, get, remove, enable, disable, run, due, tick]

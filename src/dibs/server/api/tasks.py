@@ -1,4 +1,4 @@
-"""Tasks: put them in, look at them, take them back."""
+"""Tasks: enqueue, read, search, cancel and retry them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dibs.wire.fields import Empty
 from dibs.wire.history import OneHistory
 
 TAG = "tasks"
-LOOK = 1.0
+SEARCH_SECONDS = 1.0
 """Seconds for which one request searches or changes tasks: a client that continues at once stays below the standard
 limit of 100 requests a minute."""
 
@@ -31,8 +31,8 @@ EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}
     tag=TAG,
     body=wire.NewTaskBody,
     answers={
-        201: (wire.Created, "The task is stored, durably."),
-        200: (wire.Created, "The key was used before: this is it."),
+        201: (wire.Created, "The task is stored durably."),
+        200: (wire.Created, "The idempotency key was used before: this is the existing task."),
     },
     refuses={409: "The idempotency key belongs to a task of this queue with another type or other params."},
     examples={"a task": EXAMPLE, "in an hour": {**EXAMPLE, "delay_seconds": 3600, "idempotency_key": "video-abc123"}},
@@ -41,12 +41,12 @@ EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}
 async def create(call: Call) -> Answer:
     """Enqueue a task.
 
-    The task is durable when the answer arrives. With an `idempotency_key` it is safe to repeat the request: the same
-    key with the same type and params answers with the existing task. Each queue has its own keys.
+    The task is durable when the answer arrives. With an `idempotency_key` the request can be repeated safely: the same
+    key with the same type and params returns the existing task. Each queue has its own idempotency keys.
     """
-    new = tracing.stamped(call.body.to_model(), call.trace)
+    new = tracing.with_trace(call.body.to_model(), call.trace)
     call.caller.check_queue(new.queue)
-    task = await call.service.desk.enqueue(new, call.caller.by)
+    task = await call.service.coalesced.enqueue(new, call.caller.by)
     return Answer(wire.Created.from_model(task), 200 if task.deduplicated else 201)
 
 
@@ -56,14 +56,17 @@ async def create(call: Call) -> Answer:
     Scope.ENQUEUE,
     tag=TAG,
     body=wire.BatchBody,
-    answers={201: (wire.CreatedBatch, "All are stored, durably."), 200: (wire.CreatedBatch, "All were there already.")},
+    answers={
+        201: (wire.CreatedBatch, "All tasks are stored durably."),
+        200: (wire.CreatedBatch, "All tasks existed before."),
+    },
     refuses={409: "An idempotency key belongs to a task with another type or other params; nothing was stored."},
     examples={"two tasks": {"tasks": [EXAMPLE, {**EXAMPLE, "params": {"video_id": "def456"}}]}},
     headers=(TRACEPARENT,),
 )
 async def create_batch(call: Call) -> Answer:
     """Enqueue up to 1000 tasks in one transaction, all or none."""
-    new = tracing.stamped_tasks(call.body.to_model(), call.trace)
+    new = tracing.tasks_with_trace(call.body.to_model(), call.trace)
     for each in new:
         call.caller.check_queue(each.queue)
     tasks = await call.run(call.service.store.queue.enqueue(new))
@@ -74,36 +77,38 @@ async def create_batch(call: Call) -> Answer:
     "GET", "/api/tasks/{id:int}", Scope.READ, tag=TAG, answers={200: (wire.OneTask, "The task.")}, refuses={404: ""}
 )
 async def get(call: Call) -> Answer:
-    """One task."""
+    """Read a task."""
     task = await call.run(call.service.store.tasks.get(call.task_id))
     if task is None or not call.caller.serves(task.queue):
         raise TaskNotFound(call.task_id)
     return Answer(wire.OneTask.from_model(task))
 
 
-@endpoint("GET", "/api/tasks", Scope.READ, tag=TAG, query=wire.ListQuery, answers={200: (wire.Page, "A page.")})
+@endpoint(
+    "GET", "/api/tasks", Scope.READ, tag=TAG, query=wire.ListQuery, answers={200: (wire.Page, "A page of tasks.")}
+)
 async def list_tasks(call: Call) -> Answer:
-    """Tasks, newest first, page by page.
+    """List tasks, newest first, page by page.
 
-    With `worker`, `since`, `until` or `text` the server looks through the tasks for about a second. A page then may
-    have fewer tasks than `limit`, or none, and still a `next_cursor`: continue with it until it is null.
+    With `worker`, `since`, `until` or `text` the server searches the tasks for about a second. A page may then have
+    fewer tasks than `limit`, or none, and still a `next_cursor`: continue with it until it is null.
     """
     query: wire.ListQuery = call.query or wire.ListQuery()
     which = _matching(call, query)
     if which.needs_search:
-        plan = procedures.find(call.service.store, which, query.cursor, query.limit, LOOK)
-        found = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
+        procedure = procedures.find(call.service.store, which, query.cursor, query.limit, SEARCH_SECONDS)
+        found = await drive_async(procedure, call.run)  # type: ignore[arg-type]  # this procedure never waits
         return Answer(wire.Page.from_model(found))
     listed = TaskFilter(**which.filters(), limit=query.limit, cursor=query.cursor)
     tasks = await call.run(call.service.store.tasks.list_tasks(listed))
     return Answer(wire.Page.from_models(tasks, query.limit))
 
 
-def _matching(call: Call, asked: wire.ListQuery | wire.MatchBody) -> TaskMatch:
-    """The filters of a request, limited to the queues of the caller."""
-    if asked.queue is not None:
-        call.caller.check_queue(asked.queue)
-    return asked.to_model(call.caller.queues if asked.queue is None else None)
+def _matching(call: Call, query: wire.ListQuery | wire.MatchBody) -> TaskMatch:
+    """Return the filters of a request, limited to the queues of the caller."""
+    if query.queue is not None:
+        call.caller.check_queue(query.queue)
+    return query.to_model(call.caller.queues if query.queue is None else None)
 
 
 @endpoint(
@@ -111,11 +116,11 @@ def _matching(call: Call, asked: wire.ListQuery | wire.MatchBody) -> TaskMatch:
     "/api/tasks/{id:int}/history",
     Scope.READ,
     tag=TAG,
-    answers={200: (OneHistory, "In the order in which it happened.")},
+    answers={200: (OneHistory, "The entries in order.")},
     refuses={404: ""},
 )
 async def history(call: Call) -> Answer:
-    """Everything that happened to a task. It outlives the task."""
+    """Read the history of a task. It is kept longer than the task."""
     await call.check_visible(call.task_id)
     entries = await call.run(call.service.store.history.task_history(call.task_id))
     if not entries:
@@ -128,11 +133,11 @@ async def history(call: Call) -> Answer:
     "/api/tasks/{id:int}/explain",
     Scope.READ,
     tag=TAG,
-    answers={200: (wire.OneExplanation, "As of now.")},
+    answers={200: (wire.OneExplanation, "The reasons at this time.")},
     refuses={404: ""},
 )
 async def explain(call: Call) -> Answer:
-    """Why is this task not running?"""
+    """Explain why a task is not running."""
     await call.check_visible(call.task_id)
     explaining = call.service.store.tasks.explain(call.task_id, call.caller.queues)
     return Answer(wire.OneExplanation.from_model(await call.run(explaining)))
@@ -145,11 +150,11 @@ async def explain(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (wire.ChangedTask, "Cancelled, or asked to stop.")},
+    answers={200: (wire.ChangedTask, "The task was cancelled, or its worker is asked to stop it.")},
     refuses={404: "", 409: "The task is finished."},
 )
 async def cancel(call: Call) -> Answer:
-    """Cancel a waiting task at once; ask the worker of a running one to stop."""
+    """Cancel a task. A waiting task is cancelled at once; the worker of a claimed task is asked to stop it."""
     await call.check_visible(call.task_id)
     task = await call.run(call.service.store.tasks.cancel(call.task_id, call.caller.queues))
     return Answer(wire.ChangedTask.from_model(task))
@@ -162,11 +167,11 @@ async def cancel(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (wire.ChangedTask, "Pending, with all its attempts.")},
+    answers={200: (wire.ChangedTask, "The task is pending, with all its attempts.")},
     refuses={404: "", 409: "The task is neither failed nor cancelled nor scheduled."},
 )
 async def retry(call: Call) -> Answer:
-    """Send a failed, cancelled or scheduled task back to be claimed now."""
+    """Retry a failed, cancelled or scheduled task: it can be claimed now."""
     await call.check_visible(call.task_id)
     task = await call.run(call.service.store.tasks.retry(call.task_id, call.caller.queues))
     return Answer(wire.ChangedTask.from_model(task))
@@ -178,17 +183,17 @@ async def retry(call: Call) -> Answer:
     Scope.ENQUEUE,
     tag=TAG,
     body=wire.MatchBody,
-    answers={200: (wire.MovedTasks, "How many were cancelled or asked to stop.")},
-    examples={"all of a type": {"task_type": "youtube_video_scrape", "status": "pending"}},
+    answers={200: (wire.MovedTasks, "The number of tasks that were cancelled or asked to stop.")},
+    examples={"all tasks of a type": {"task_type": "youtube_video_scrape", "status": "pending"}},
 )
 async def cancel_matching(call: Call) -> Answer:
     """Cancel all tasks that match, newest first.
 
-    One request works for about a second: repeat it with `next_cursor` as `cursor` until that is null. Tasks that have
-    ended are left as they are.
+    One request works for about a second: repeat it with `next_cursor` as `cursor` until that is null. Finished
+    tasks do not change.
     """
-    which = _acting_on(call)
-    return await _moved(call, procedures.cancel_some(call.service.store, which, call.body.cursor, LOOK))
+    which = _tasks_to_change(call)
+    return await _changed(call, procedures.cancel_some(call.service.store, which, call.body.cursor, SEARCH_SECONDS))
 
 
 @endpoint(
@@ -197,27 +202,28 @@ async def cancel_matching(call: Call) -> Answer:
     Scope.ENQUEUE,
     tag=TAG,
     body=wire.MatchBody,
-    answers={200: (wire.MovedTasks, "How many are pending again.")},
-    examples={"those of one error": {"status": "failed", "text": "503 Service Unavailable"}},
+    answers={200: (wire.MovedTasks, "The number of tasks that are pending again.")},
+    examples={"tasks with one error": {"status": "failed", "text": "503 Service Unavailable"}},
 )
 async def retry_matching(call: Call) -> Answer:
     """Retry all tasks that match and are failed, cancelled or scheduled, newest first, with all their attempts.
 
     One request works for about a second: repeat it with `next_cursor` as `cursor` until that is null.
     """
-    which = _acting_on(call)
-    return await _moved(call, procedures.retry_some(call.service.store, which, call.body.cursor, LOOK))
+    which = _tasks_to_change(call)
+    return await _changed(call, procedures.retry_some(call.service.store, which, call.body.cursor, SEARCH_SECONDS))
 
 
-def _acting_on(call: Call) -> TaskMatch:
+def _tasks_to_change(call: Call) -> TaskMatch:
+    """Return the filters of a request that changes tasks. Refuse a request without any filter."""
     which = _matching(call, call.body)
     check_not_everything(which)
-    # A queue in the filter narrows the look; what may be changed stays limited to the queues of the caller.
+    # A queue in the filter narrows the search; the changes stay limited to the queues of the caller.
     return msgspec.structs.replace(which, queues=call.caller.queues)
 
 
-async def _moved(call: Call, plan: procedures.Procedure[BulkResult]) -> Answer:
-    moved = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
+async def _changed(call: Call, procedure: procedures.Procedure[BulkResult]) -> Answer:
+    moved = await drive_async(procedure, call.run)  # type: ignore[arg-type]  # this procedure never waits
     return Answer(wire.MovedTasks.from_model(moved))
 
 
@@ -227,11 +233,11 @@ async def _moved(call: Call, plan: procedures.Procedure[BulkResult]) -> Answer:
     Scope.READ,
     tag=TAG,
     body=PeekBody,
-    answers={200: (wire.ManyTasks, "Best first.")},
+    answers={200: (wire.ManyTasks, "In the order in which they would be claimed.")},
     examples={"the next three": {"count": 3}},
 )
 async def peek(call: Call) -> Answer:
-    """What would be claimed next. Only a look: somebody else may claim it first."""
+    """Read the tasks that a claim would take next, without claiming them."""
     body: PeekBody = call.body
     tasks = await call.run(call.service.store.queue.peek(body.to_model(call.caller.narrow(body.queues))))
     return Answer(wire.ManyTasks.from_model(tasks))

@@ -1,6 +1,6 @@
-"""Workflows: start graphs of steps, look at them, add to them, stop them, let them go on.
+"""Workflows: start, list, extend, cancel and retry graphs of steps.
 
-To a key that is limited to queues, a workflow with a task in any other queue does not exist.
+For a key that is limited to queues, a workflow with a task in any other queue does not exist.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dibs.wire.fields import Empty
 T = TypeVar("T")
 
 TAG = "workflows"
-RENAMINGS = 100
-"""Times that steps without names are named anew, because others took these names meanwhile."""
+MAX_RENAMES = 100
+"""Maximum number of times that steps without names get new names, because concurrent requests used the first ones."""
 
 MISSING = {404: "There is no such workflow."}
 STEPS = [
@@ -49,26 +49,26 @@ NESTED = {
     tag=TAG,
     body=wire.WorkflowBody,
     answers={
-        201: (wire.StartedWorkflow, "The whole graph is stored, durably."),
-        200: (wire.StartedWorkflow, "The key was used before: this is it."),
+        201: (wire.StartedWorkflow, "The whole graph is stored durably."),
+        200: (wire.StartedWorkflow, "The idempotency key was used before: this is the existing workflow."),
     },
     refuses={409: "The idempotency key belongs to another graph."},
-    examples={"fan out and in": EXAMPLE, "with a workflow in it, a finalizer and a deadline": NESTED},
+    examples={"fan out and in": EXAMPLE, "with a sub-workflow, a finalizer and a deadline": NESTED},
     headers=(TRACEPARENT,),
 )
 async def start(call: Call) -> Answer:
     """Start a workflow: store a graph of steps, all or none.
 
-    A step is a task that can be claimed once the steps in `after` are done. A graph whose steps wait for each other, or
-    for one that does not exist, is refused. An idempotency key belongs to the set of queues that the graph names.
+    A step is a task that can be claimed when the steps in `after` have completed. A graph with a cycle, or with an
+    unknown step in `after`, is refused. An idempotency key belongs to the set of queues that the graph names.
     """
-    new = tracing.stamped_workflow(call.body.to_model(), call.trace)
+    new = tracing.workflow_with_trace(call.body.to_model(), call.trace)
     tasks = list(new.tasks())
     check_queues(call, tasks)
     if not tasks:
-        call.caller.check_queue(DEFAULT_QUEUE)  # a workflow without tasks belongs there
-    workflow = await call.run(_if_seen(call, call.service.store.workflows.start_workflow(new)))
-    _see_to(call, workflow)
+        call.caller.check_queue(DEFAULT_QUEUE)  # the queue of a workflow without tasks
+    workflow = await call.run(_hide_foreign_workflow(call, call.service.store.workflows.start_workflow(new)))
+    _finalize_if_idle(call, workflow)
     return Answer(wire.StartedWorkflow.from_model(workflow), 200 if workflow.deduplicated else 201)
 
 
@@ -78,10 +78,10 @@ async def start(call: Call) -> Answer:
     Scope.READ,
     tag=TAG,
     query=wire.WorkflowsQuery,
-    answers={200: (wire.WorkflowPage, "A page.")},
+    answers={200: (wire.WorkflowPage, "A page of workflows.")},
 )
 async def list_workflows(call: Call) -> Answer:
-    """Workflows, newest first, page by page. Those inside others are left out."""
+    """List workflows, newest first, page by page, without sub-workflows."""
     query: wire.WorkflowsQuery = call.query or wire.WorkflowsQuery()
     found = await call.run(call.service.store.workflows.list_workflows(query.to_model(call.caller.queues)))
     return Answer(wire.WorkflowPage.from_models(found, query.limit))
@@ -96,9 +96,9 @@ async def list_workflows(call: Call) -> Answer:
     refuses=MISSING,
 )
 async def get(call: Call) -> Answer:
-    """One workflow."""
+    """Read a workflow."""
     workflow = await call.run(call.service.store.workflows.get_workflow(workflow_id(call)))
-    return Answer(wire.OneWorkflow.from_model(_check_seen(call, workflow_id(call), workflow)))
+    return Answer(wire.OneWorkflow.from_model(_check_visible(call, workflow_id(call), workflow)))
 
 
 @endpoint(
@@ -106,12 +106,12 @@ async def get(call: Call) -> Answer:
     "/api/workflows/{id:int}/steps",
     Scope.READ,
     tag=TAG,
-    answers={200: (wire.Steps, "In the order in which they were added.")},
+    answers={200: (wire.Steps, "In the order in which the steps were added.")},
     refuses=MISSING,
 )
 async def steps(call: Call) -> Answer:
-    """The steps of a workflow, and how each stands."""
-    found = await call.run(seen(call, call.service.store.workflows.steps(workflow_id(call))))
+    """List the steps of a workflow with their states."""
+    found = await call.run(if_visible(call, call.service.store.workflows.steps(workflow_id(call))))
     return Answer(wire.Steps.from_model(found))
 
 
@@ -121,19 +121,19 @@ async def steps(call: Call) -> Answer:
     Scope.ENQUEUE,
     tag=TAG,
     body=wire.MoreStepsBody,
-    answers={200: (wire.ChangedWorkflow, "All are stored.")},
-    refuses={**MISSING, 409: "It has ended, or begins nothing more."},
+    answers={200: (wire.ChangedWorkflow, "All steps are stored.")},
+    refuses={**MISSING, 409: "The workflow has ended, or starts no more steps."},
     examples={"one more": {"steps": [{"name": "extra", "task_type": "render", "params": {"page": 3}}]}},
     headers=(TRACEPARENT,),
 )
 async def add_steps(call: Call) -> Answer:
-    """Add steps to a workflow that still runs, all or none. A running step adds its own when it completes."""
+    """Add steps to a running workflow, all or none. A running step adds steps when it is completed instead."""
     new = await _named_steps(call, call.body)
     check_queues(call, tasks_in(new))
-    for _ in range(RENAMINGS):
+    for _ in range(MAX_RENAMES):
         try:
             return await _add(call, new)
-        except InvalidGraph:  # somebody may have been faster with a name that was made up here
+        except InvalidGraph:  # a concurrent request may have used a generated name
             again = await _named_steps(call, call.body)
             if again == new:
                 raise
@@ -148,8 +148,8 @@ async def add_steps(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (wire.ChangedWorkflow, "Nothing more is begun; running steps are asked to stop.")},
-    refuses={**MISSING, 409: "It has ended otherwise."},
+    answers={200: (wire.ChangedWorkflow, "No more steps start; running steps are asked to stop.")},
+    refuses={**MISSING, 409: "The workflow has completed or failed."},
 )
 async def cancel(call: Call) -> Answer:
     """Cancel a workflow."""
@@ -163,101 +163,106 @@ async def cancel(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (wire.ChangedWorkflow, "It runs.")},
-    refuses={**MISSING, 409: "It is neither failed nor cancelled."},
+    answers={200: (wire.ChangedWorkflow, "The workflow is running again.")},
+    refuses={**MISSING, 409: "The workflow is neither failed nor cancelled."},
 )
 async def retry(call: Call) -> Answer:
-    """Let a failed or cancelled workflow go on from where it stopped: what was completed stays."""
+    """Retry a failed or cancelled workflow. It continues where it stopped: completed steps are not repeated."""
     return await _changed(call, call.service.store.workflows.retry_workflow(workflow_id(call)))
 
 
 def check_queues(call: Call, tasks: Iterable[NewTask]) -> None:
-    """Refuse tasks in queues that the caller must not name."""
+    """Refuse tasks in queues that the caller may not use."""
     if call.caller.queues is not None:
         for task in tasks:
             call.caller.check_queue(task.queue)
 
 
 def check_params(tasks: Iterable[NewTask]) -> None:
-    """Refuse params that dibs does not store, before a store is asked."""
+    """Refuse params that cannot be stored, before the store is called."""
     for task in tasks:
         encode_params(task.params)
 
 
 def workflow_id(call: Call) -> int:
-    """The workflow in the path. A number that none can have is that of one that does not exist."""
-    found: int = call.path["id"]
-    if found >= 2**63:
-        raise WorkflowNotFound(found)
-    return found
+    """Return the id of the workflow in the path. An id beyond 64 bits is answered as an unknown workflow."""
+    id: int = call.path["id"]
+    if id >= 2**63:
+        raise WorkflowNotFound(id)
+    return id
 
 
-def seen(call: Call, verb: Operation[T]) -> Operation[T]:
-    """The verb, for a limited key in one transaction with a look at whose workflow it is: steps may be added."""
+def if_visible(call: Call, operation: Operation[T]) -> Operation[T]:
+    """Return the operation, preceded by a check that the caller may see the workflow in the path.
+
+    Both run in one transaction, because steps in other queues may be added between two transactions.
+    """
     if call.caller.queues is None:
-        return verb
-    look = call.service.store.workflows.get_workflow(workflow_id(call))
+        return operation
+    read = call.service.store.workflows.get_workflow(workflow_id(call))
 
     def begin() -> Generator[Any, Any, Any]:
-        _check_seen(call, workflow_id(call), look.result((yield from look.begin())))
-        return (yield from verb.begin())
+        _check_visible(call, workflow_id(call), read.result((yield from read.begin())))
+        return (yield from operation.begin())
 
-    return verb.around(begin)
+    return operation.around(begin)
 
 
-async def change(call: Call, verb: Operation[Workflow]) -> Workflow:
-    """The workflow in the path after the verb, if the caller may see it."""
-    workflow = await call.run(seen(call, verb))
-    _see_to(call, workflow)
+async def change(call: Call, operation: Operation[Workflow]) -> Workflow:
+    """Run an operation that changes the workflow in the path, if the caller may see it; return the workflow."""
+    workflow = await call.run(if_visible(call, operation))
+    _finalize_if_idle(call, workflow)
     return workflow
 
 
-def _check_seen(call: Call, found_at: int, workflow: Workflow | None) -> Workflow:
-    if workflow is None or not _is_ours(call, workflow):
-        raise WorkflowNotFound(found_at)
+def _check_visible(call: Call, id: int, workflow: Workflow | None) -> Workflow:
+    if workflow is None or not _is_visible(call, workflow):
+        raise WorkflowNotFound(id)
     return workflow
 
 
-def _is_ours(call: Call, workflow: Workflow) -> bool:
+def _is_visible(call: Call, workflow: Workflow) -> bool:
     return all(call.caller.serves(queue) for queue in workflow.queues)
 
 
-def _if_seen(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
-    """The operation, which shows nothing if the workflow that has the key uses foreign queues by now: a workflow that
-    was started in the caller's queues can get steps in others."""
+def _hide_foreign_workflow(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
+    """Return the operation, which refuses an idempotency key whose workflow the caller may not see.
+
+    A workflow that was started in the caller's queues can get steps in other queues later.
+    """
     if call.caller.queues is None:
         return starting
 
     def begin() -> Generator[Any, Any, Any]:
-        told = yield from starting.begin()
-        workflow = starting.result(told)
-        if not _is_ours(call, workflow):
-            message = f"The key {workflow.key!r} is taken."
+        result = yield from starting.begin()
+        workflow = starting.result(result)
+        if not _is_visible(call, workflow):
+            message = f"The idempotency key {workflow.key!r} belongs to another workflow."
             raise RequestRefused("key_conflict", message, hint="Use another idempotency key.")
-        return told
+        return result
 
     return starting.around(begin)
 
 
 async def _named_steps(call: Call, body: wire.MoreStepsBody) -> list[NewStep]:
-    """The steps, checked; whoever names all of them spares the look at the names that there are."""
+    """Return the steps of the request, with generated names. The existing names are read only if a name is missing."""
     if all(step.name is not None for step in body.steps):
         return body.to_model()
-    known = await call.run(seen(call, call.service.store.workflows.steps(workflow_id(call))))
+    known = await call.run(if_visible(call, call.service.store.workflows.steps(workflow_id(call))))
     return body.to_model({step.name for step in known})
 
 
 async def _add(call: Call, new: list[NewStep]) -> Answer:
-    steps = tracing.stamped_steps(new, call.trace)
+    steps = tracing.steps_with_trace(new, call.trace)
     return await _changed(call, call.service.store.workflows.add_steps(workflow_id(call), steps))
 
 
-async def _changed(call: Call, verb: Operation[Workflow]) -> Answer:
-    return Answer(wire.ChangedWorkflow.from_model(await change(call, verb)))
+async def _changed(call: Call, operation: Operation[Workflow]) -> Answer:
+    return Answer(wire.ChangedWorkflow.from_model(await change(call, operation)))
 
 
-def _see_to(call: Call, workflow: Workflow) -> None:
-    """One that has nothing to run, because it is cancelled or empty, is finalized now, not with the next upkeep."""
+def _finalize_if_idle(call: Call, workflow: Workflow) -> None:
+    """Finalize a workflow without open steps, because it is cancelled or empty, now instead of at the next upkeep."""
     if workflow.state is WorkflowState.RUNNING and not workflow.active:
         call.service.finalize(workflow.id)
 

@@ -8,7 +8,7 @@ from dibs.errors import InvalidValue
 from dibs.model.search import TaskSummary
 from dibs.model.statistics import ErrorGroup, error_kind
 
-CUT = 200
+MAX_ERROR_LENGTH = 200
 """Maximum length of an error in a list of tasks."""
 
 _KIND = re.compile("[0-9a-f]{32}")
@@ -16,10 +16,10 @@ _KIND = re.compile("[0-9a-f]{32}")
 
 def error_of(group: ErrorGroup) -> str:
     """Return the error of the group as a list of tasks shows it."""
-    return f"{group.error_type}: {group.message}"[:CUT]
+    return f"{group.error_type}: {group.message}"[:MAX_ERROR_LENGTH]
 
 
-def is_of(kind: str, task: TaskSummary) -> bool:
+def belongs_to(kind: str, task: TaskSummary) -> bool:
     """Return True if the error of the task belongs to the group `kind`."""
     return error_kind(task.error_head) == kind
 

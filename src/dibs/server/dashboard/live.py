@@ -19,7 +19,7 @@ async def live(request: PageRequest) -> None:
     """Send the current statistics, then each update, as server-sent events."""
     stats = request.service.live_stats
     with stats.follow() as subscriber:
-        async with request.departure() as disconnected:
+        async with request.disconnection() as disconnected:
             disconnected.add_done_callback(lambda _: subscriber.end())
             await _StatsStream(request, stats, subscriber).run()
 
@@ -66,7 +66,7 @@ class _StatsStream(EventStream):
         await self.end()
 
     def _event(self) -> bytes:
-        return b"event: pulse\ndata: %b\n\n" % encode(to_json(self._stats, self._request.caller))
+        return b"event: stats\ndata: %b\n\n" % encode(to_json(self._stats, self._request.caller))
 
     async def still_admitted(self) -> bool:
         """Return False if the session has ended, or if its key has other queues than at the start of the stream."""

@@ -165,7 +165,7 @@ class Page:
 def page(
     method: str, path: str, *scopes: KeyScope, query: Any = None, form: Any = None
 ) -> Callable[[PageHandler], Page]:
-    """Make a function the handler of a page."""
+    """Declare a function as the handler of a page."""
 
     def declare(handle: PageHandler) -> Page:
         return Page(method, path, handle, frozenset(scopes), query, form)

@@ -15,7 +15,7 @@ import msgspec
 
 from dibs.model.key import Scope
 from dibs.model.schedule import Schedule
-from dibs.server.api.schedules import do
+from dibs.server.api.schedules import run_if_visible
 from dibs.server.dashboard.page import NameForm, PageRequest, PageResult, page
 from dibs.server.dashboard.timetable import hours, in_words, next_ticks, quarter, ticks_per_quarter
 
@@ -80,21 +80,27 @@ async def schedules(request: PageRequest) -> PageResult:
 @page("POST", "/schedules/run", Scope.ENQUEUE, form=NameForm)
 async def run(request: PageRequest) -> PageResult:
     """Enqueue the task of the schedule now."""
-    task = await do(request, request.body.name, request.service.store.schedules.run_schedule(request.body.name))
+    task = await run_if_visible(
+        request, request.body.name, request.service.store.schedules.run_schedule(request.body.name)
+    )
     return request.redirect_with_notice("/schedules", f"Task {task.id} is {task.state}.")
 
 
 @page("POST", "/schedules/enable", Scope.ENQUEUE, form=NameForm)
 async def enable(request: PageRequest) -> PageResult:
     """Enable the schedule."""
-    schedule = await do(request, request.body.name, request.service.store.schedules.enable_schedule(request.body.name))
+    schedule = await run_if_visible(
+        request, request.body.name, request.service.store.schedules.enable_schedule(request.body.name)
+    )
     return request.redirect_with_notice("/schedules", f"Schedule {schedule.name} is enabled.")
 
 
 @page("POST", "/schedules/disable", Scope.ENQUEUE, form=NameForm)
 async def disable(request: PageRequest) -> PageResult:
     """Disable the schedule."""
-    schedule = await do(request, request.body.name, request.service.store.schedules.disable_schedule(request.body.name))
+    schedule = await run_if_visible(
+        request, request.body.name, request.service.store.schedules.disable_schedule(request.body.name)
+    )
     return request.redirect_with_notice("/schedules", f"Schedule {schedule.name} is disabled.")
 
 

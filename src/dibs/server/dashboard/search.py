@@ -20,7 +20,7 @@ from dibs.batch_size import first_span, next_span
 from dibs.errors import InvalidValue
 from dibs.model.search import FoundTasks, TaskSearch, TaskSummary
 from dibs.model.task import State
-from dibs.server.dashboard.error_groups import check_kind, is_of
+from dibs.server.dashboard.error_groups import belongs_to, check_kind
 from dibs.server.dashboard.page import PageRequest
 
 PAGE = 50
@@ -38,6 +38,7 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The query for tasks.
 
     `text`: text in the params or the error. `error`: text in the beginning of the error. `alike`: the error group.
+    `tags`: tags with commas between them; a task must have all of them.
     `dead`: only tasks of the dead letter.
     """
 
@@ -47,6 +48,7 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     type: str | None = None
     worker: str | None = None
     key: str | None = None
+    tags: str | None = None
     text: str | None = None
     error: str | None = None
     alike: str | None = None
@@ -62,8 +64,8 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def address(self, path: str = "/tasks", **also: Any) -> str:
         """Return the URL of the result. `also` changes filters; None removes a filter."""
-        asked = {**dict.fromkeys(TaskQuery.__struct_fields__), **self.given(), **also}
-        return _with_query(path, {name: value for name, value in asked.items() if value is not None})
+        parameters = {**dict.fromkeys(TaskQuery.__struct_fields__), **self.given(), **also}
+        return _with_query(path, {name: value for name, value in parameters.items() if value is not None})
 
     def as_text(self) -> str:
         """Return the query in the syntax of the search box."""
@@ -76,6 +78,7 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         check_kind(self.alike)
         return TaskSearch(
             id=self.id, state=self.state, type=self.type, queue=self.queue, key=self.key, worker=self.worker,
+            tags=None if self.tags is None else self.tags.split(","),
             text=self.text or self.error, since=self._since(), until=_parse_time(self.until, "until"), cursor=cursor,
             queues=request.caller.queues if self.queue is None else None, dead=self.dead is not None
         )  # fmt: skip
@@ -83,7 +86,7 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def matches(self, task: TaskSummary) -> bool:
         """Return True if the task matches the filters that the store does not apply."""
         has = self.error is None or self.error in (task.error or "")
-        return has and (self.alike is None or is_of(self.alike, task))
+        return has and (self.alike is None or belongs_to(self.alike, task))
 
     def _since(self) -> datetime | None:
         """Return the later of `within` and `since`, so that both filters apply."""
@@ -153,10 +156,10 @@ async def search_tasks(
         search = msgspec.structs.replace(search, cursor=cursor, limit=limit)
         found = await request.run(request.service.store.tasks.search(search, span))
         looked, cursor = looked + _count_inspected(cursor, found), found.cursor
-        fitting = [task for task in found.tasks if query.matches(task)]
-        tasks += fitting[: count - len(tasks)]
+        matching = [task for task in found.tasks if query.matches(task)]
+        tasks += matching[: count - len(tasks)]
         if len(tasks) == count:
-            return _full_page(tasks, cursor if fitting[-1:] == tasks[-1:] else tasks[-1].id, looked, found.cursor)
+            return _full_page(tasks, cursor if matching[-1:] == tasks[-1:] else tasks[-1].id, looked, found.cursor)
         spent = time.monotonic() - began
         if cursor is None or spent >= enough:
             return SearchResult(tasks, cursor, looked)
@@ -180,11 +183,11 @@ def _full_page(tasks: list[TaskSummary], cursor: int | None, looked: int, reache
 
 # The search box
 
-_CHIP = re.compile(
-    r'(?:^|(?<=\s))(id|state|queue|type|worker|key|text|error|alike|within|last|since|until|dead):("[^"]*"|\S+)'
+_FILTER = re.compile(
+    r'(?:^|(?<=\s))(id|state|queue|type|worker|key|tags|tag|text|error|alike|within|last|since|until|dead):("[^"]*"|\S+)'
 )
 _ID = re.compile(r"#?([0-9]{1,18})")
-_NAMES = {"last": "within"}
+_NAMES = {"last": "within", "tag": "tags"}
 
 
 def parse_search(words: str) -> dict[str, str]:
@@ -196,21 +199,23 @@ def parse_search(words: str) -> dict[str, str]:
     if found := _ID.fullmatch(words):
         return {"id": found[1]}
     filters, texts, end = dict[str, str](), list[str](), 0
-    for chip in _CHIP.finditer(words):
-        name, value = _NAMES.get(chip[1], chip[1]), _value(chip)
-        if name in filters:
+    for found_filter in _FILTER.finditer(words):
+        name, value = _NAMES.get(found_filter[1], found_filter[1]), _value(found_filter)
+        if name in filters and name == "tags":
+            value = f"{filters[name]},{value}"
+        elif name in filters:
             _refuse_twice(name, filters[name], value)
         filters[name] = value
-        texts += [words[end : chip.start()].strip(), value if name == "text" else ""]
-        end = chip.end()
+        texts += [words[end : found_filter.start()].strip(), value if name == "text" else ""]
+        end = found_filter.end()
     text = " ".join(filter(None, [*texts, words[end:].strip()]))
     return {**filters, "text": text} if text else filters
 
 
-def _value(chip: re.Match[str]) -> str:
+def _value(found_filter: re.Match[str]) -> str:
     """Return the value after the colon. An invalid value is refused: without the filter, a bulk action would change
     more tasks than intended."""
-    name, value = chip[1], chip[2]
+    name, value = found_filter[1], found_filter[2]
     if len(value) > 1 and value[0] == value[-1] == '"':
         value = value[1:-1]
     if not value:

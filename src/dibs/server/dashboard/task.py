@@ -52,9 +52,9 @@ async def one_task(request: PageRequest) -> PageResult:
         "error": None if task.error is None else _error(task),
         "workflow": await _workflow(request, task),
         "schedule": _SCHEDULE_KEY.fullmatch(task.key or ""),
-        "cancels": request.may(Scope.ENQUEUE) and _can_be_cancelled(task),
-        "retries": request.may(Scope.ENQUEUE) and _can_be_retried(task),
-        "discards": request.may(Scope.ADMIN) and task.state is State.FAILED and task.set_aside is None,
+        "may_cancel": request.may(Scope.ENQUEUE) and _can_be_cancelled(task),
+        "may_retry": request.may(Scope.ENQUEUE) and _can_be_retried(task),
+        "may_discard": request.may(Scope.ADMIN) and task.state is State.FAILED and task.set_aside is None,
     }
     return request.render("task.html", **context, **_history_context(history))
 

@@ -9,7 +9,7 @@ from dibs.model.key import Scope
 from dibs.model.registry import WorkerInfo, WorkerState
 from dibs.model.search import TaskSearch, TaskSummary
 from dibs.model.task import State
-from dibs.server.api.admin import seen_workers
+from dibs.server.api.admin import visible_workers
 from dibs.server.dashboard.page import PageRequest, PageResult, page
 
 SHOWN = 200
@@ -48,7 +48,7 @@ class WorkerRow:
 async def workers(request: PageRequest) -> PageResult:
     """Render all known workers: active, then stale, then gone."""
     await request.service.live_stats.for_page()
-    known = sorted(await seen_workers(request), key=lambda info: (ORDER.index(info.state), info.id))
+    known = sorted(await visible_workers(request), key=lambda info: (ORDER.index(info.state), info.id))
     summaries = await _summaries(request) if any(info.holds for info in known) else {}
     rows = [_row(info, summaries) for info in known[:SHOWN]]
     counts = {state: sum(info.state == state for info in known) for state in ORDER}

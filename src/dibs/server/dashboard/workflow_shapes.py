@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from dibs.errors import WorkflowNotFound
 from dibs.model.task import State
 from dibs.model.workflow import StepGroup, StepKind, Workflow, WorkflowOutline
-from dibs.server.api.workflows import seen
+from dibs.server.api.workflows import if_visible
 from dibs.server.dashboard.page import PageRequest
 from dibs.server.service import Service
 from dibs.workflow.summary import ParentLists, common_name, folding_within, shown_state_of, sort_of
@@ -98,7 +98,7 @@ async def read_shape(request: PageRequest, flow: Workflow, *, unfold: bool) -> t
         if known.fits(states):
             shapes.move_to_end((flow.id, unfold))
             return known, states
-    outline = await request.run(seen(request, request.service.store.workflows.outline(flow.id)))
+    outline = await request.run(if_visible(request, request.service.store.workflows.outline(flow.id)))
     shape = await asyncio.to_thread(make, outline, flow.steps, unfold=unfold)  # folding would block the event loop
     states = await _step_states(request, flow.id, shape)
     if not shape.fits(states):
@@ -110,7 +110,7 @@ async def read_shape(request: PageRequest, flow: Workflow, *, unfold: bool) -> t
 async def _step_states(request: PageRequest, flow: int, shape: GraphShape) -> list[StepGroup]:
     if not shape.ids:
         return []
-    return await request.run(seen(request, request.service.store.workflows.step_states(flow, shape.ids[-1])))
+    return await request.run(if_visible(request, request.service.store.workflows.step_states(flow, shape.ids[-1])))
 
 
 def _keep(shapes: OrderedDict[tuple[int, bool], GraphShape], key: tuple[int, bool], shape: GraphShape) -> None:

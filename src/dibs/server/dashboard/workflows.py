@@ -31,7 +31,7 @@ from dibs.model.workflow import (
     WorkflowFilter,
     WorkflowState,
 )
-from dibs.server.api.workflows import change, seen, workflow_id
+from dibs.server.api.workflows import change, if_visible, workflow_id
 from dibs.server.dashboard.page import PageRequest, PageResult, page
 from dibs.server.dashboard.workflow_picture import Picture, Scene, bar, draw, duration
 from dibs.server.dashboard.workflow_shapes import GraphShape, group_statuses, in_state, read_shape
@@ -59,8 +59,8 @@ class WorkflowQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def address(self, cursor: int | None) -> str:
         """Return the URL of the page that starts after `cursor`."""
-        asked = {"state": self.state, "name": self.name, "cursor": cursor}
-        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        parameters = {"state": self.state, "name": self.name, "cursor": cursor}
+        query = urlencode({name: value for name, value in parameters.items() if value is not None})
         return f"/workflows?{query}" if query else "/workflows"
 
 
@@ -75,8 +75,8 @@ class WorkflowPageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     def address(self, flow_id: int, **also: object) -> str:
         """Return the URL of this view with changes; None removes a parameter."""
-        asked = {**msgspec.structs.asdict(self), "cursor": None, **also}
-        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        parameters = {**msgspec.structs.asdict(self), "cursor": None, **also}
+        query = urlencode({name: value for name, value in parameters.items() if value is not None})
         return f"/workflows/{flow_id}?{query}" if query else f"/workflows/{flow_id}"
 
 
@@ -113,23 +113,23 @@ async def workflows(request: PageRequest) -> PageResult:
 async def workflow(request: PageRequest) -> PageResult:
     """Render one workflow: its graph, steps, progress and finalization."""
     flow_id, store, now = workflow_id(request), request.service.store, datetime.now(UTC)
-    flow = await request.run(seen(request, store.workflows.get_workflow(flow_id)))
+    flow = await request.run(if_visible(request, store.workflows.get_workflow(flow_id)))
     if flow is None:
         raise WorkflowNotFound(flow_id)
     view: WorkflowPageQuery = request.query
     shape, states = await read_shape(request, flow, unfold=bool(view.unfold))
     shown, next_cursor = _table(shape, states, view)
     wanted = _steps_to_read(shape, shown)
-    details = await request.run(seen(request, store.workflows.step_details(wanted)))
+    details = await request.run(if_visible(request, store.workflows.step_details(wanted)))
     if len(details.steps) < len(wanted):
         raise WorkflowNotFound(flow_id)  # upkeep pruned the workflow meanwhile
     scene = Scene(details, view.address(flow_id, of=None), now)
     drawn = await asyncio.to_thread(_draw, shape, states, scene)
     steps = [details.steps[each] for each in shown]
     errors = await request.run(
-        seen(request, store.workflows.step_errors([step.task_id for step in steps if _may_have_failed(step)]))
+        if_visible(request, store.workflows.step_errors([step.task_id for step in steps if _may_have_failed(step)]))
     )
-    context = await request.run(seen(request, store.finalization.execution_context(flow_id)))
+    context = await request.run(if_visible(request, store.finalization.execution_context(flow_id)))
     return request.render(
         "workflow.html",
         flow=flow,
@@ -141,7 +141,7 @@ async def workflow(request: PageRequest) -> PageResult:
         group=shape.group_with(view.of),
         context=context,
         counts=bar(context.by_state),
-        attempts=await request.run(seen(request, store.finalization.latest_attempts(flow_id))),
+        attempts=await request.run(if_visible(request, store.finalization.latest_attempts(flow_id))),
         finalizer=None if flow.finalizer_id is None else details.steps.get(flow.finalizer_id),
         held=_is_held(flow, now),
         duration=_duration(flow),
@@ -152,9 +152,9 @@ async def workflow(request: PageRequest) -> PageResult:
 
 @page("POST", "/workflows/{id:int}/cancel", Scope.ENQUEUE)
 async def cancel(request: PageRequest) -> PageResult:
-    """Cancel the workflow: no further step is started, and claimed steps are asked to stop."""
+    """Cancel the workflow: no further step is started, and claimed steps are parameters to stop."""
     flow = await change(request, request.service.store.workflows.cancel_workflow(workflow_id(request)))
-    notice = "Cancelled." if flow.finished else "No further step is started; claimed steps were asked to stop."
+    notice = "Cancelled." if flow.finished else "No further step is started; claimed steps were parameters to stop."
     return request.redirect_with_notice(f"/workflows/{flow.id}", notice)
 
 

@@ -1,4 +1,4 @@
-"""The API's description in OpenAPI 3.1, made from the endpoints themselves, so that it says what they do."""
+"""The OpenAPI 3.1 document of the HTTP API, created from the endpoints."""
 
 from __future__ import annotations
 
@@ -18,72 +18,75 @@ from dibs.wire.schedules import Schedule
 from dibs.wire.tasks import Task
 from dibs.wire.workflows import Workflow
 
-Part = dict[str, Any]
+JsonObject = dict[str, Any]
+"""A part of the document."""
+
 JSON = "application/json"
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 DESCRIPTION = """\
-Put tasks into a durable queue, claim them, and say how they ended. Every task is claimed by exactly one worker.
+Enqueue tasks in a durable queue, claim them, and report their outcomes. A task is claimed by one worker at a time.
 
-**Keys.** Send an API key in the header `X-API-Key`, or as `Authorization: Bearer`; `dibs keys create` makes one. A key
-has scopes: `enqueue` puts tasks in, `work` claims and finishes them, `read` looks, `admin` may do everything. It may be
-limited to some queues: to such a key, tasks of other queues do not exist. A key may ask as often as its rate limit
-says; whoever asks more often is answered with 429, and `Retry-After` says how many seconds to wait. A server that runs
-without keys asks for none.
-Those who share a key can tell themselves apart by a name in the header `X-Dibs-Signature`, which the history shows.
+**Keys.** Send an API key in the header `X-API-Key`, or as `Authorization: Bearer`. Create a key with
+`dibs keys create`. A key has scopes: `enqueue` enqueues, cancels and retries tasks, `work` claims and finishes tasks,
+`read` reads, `admin` allows everything. A key may be limited to some queues: for such a key, tasks of other queues do
+not exist. A key has a rate limit: requests above it are refused with 429, and `Retry-After` is the number of seconds to
+wait. A server that runs without keys needs no key. Programs that share a key can send a name in the header
+`X-Dibs-Signature`, which the history shows.
 
-**Errors.** Whatever is refused has changed nothing. The answer is
-`{"success": false, "error": "what happened", "code": "a_stable_word", "hint": "what to do"}`, with the task's id, token
-and status where they matter. Programs should look at `code`. Fields and query parameters that are not known are
-refused, never ignored. A path that does not exist is answered with 404, a method
-that a path does not have with 405 and `Allow`. A 503 says that the store did not answer in time: ask again after
-`Retry-After` seconds.
+**Errors.** A refused request has changed nothing. The response is
+`{"success": false, "error": "what happened", "code": "a_stable_word", "hint": "what to do"}`, with the id, token
+and status of the task where they matter. Programs should use `code`. Unknown fields and query parameters are
+refused, not ignored. An unknown path is refused with 404, and a method that a path does not support with 405 and
+`Allow`. A 503 means that the store did not answer in time: repeat the request after `Retry-After` seconds.
 
-**Idempotency.** A request whose answer was lost can be repeated. Enqueue with an `idempotency_key`: the same key with
-the same type and params answers with the task that is there. Claim with a `request_id`: the same claim answers with
-what it got the first time. The same outcome with the same token is
-answered again, with `repeated`; with another result or error it is refused with 409 and `outcome_conflict`.
+**Idempotency.** A request whose response was lost can be repeated. Enqueue with an `idempotency_key`: the same key with
+the same type and params returns the existing task. Claim with a `request_id`: the same claim returns the same tasks.
+The same outcome with the same token is answered with `repeated`; another result or error is refused with 409 and
+`outcome_conflict`.
 
-**Fencing.** Each claim of a task comes with a token, a number that grows with every claim of that task. Whoever writes
-about a claimed task names its token, and a stale token changes nothing: the answer is 409 with the code `claim_lost`,
-and the worker should stop. A claim holds under a lease: renew it every third of it, or somebody else gets the task.
+**Fencing.** Each claim of a task has a token, a number that grows with every claim of that task. Every write about a
+claimed task needs the token of its claim. A stale token changes nothing: the response is 409 with the code
+`claim_lost`, and the worker should stop. A claim is valid until its lease ends. Renew the lease whenever
+a third of it has passed; otherwise another worker gets the task.
 """
 
 TAGS = {
-    "tasks": "Put tasks in, look at them, take them back.",
-    "claims": "Take tasks, keep them, say how they ended.",
-    "workflows": "Tasks that wait for each other.",
-    "finalization": "Who may say how a workflow ended.",
+    "tasks": "Enqueue, read, search, cancel and retry tasks.",
+    "claims": "Claim tasks, renew leases, report outcomes.",
+    "workflows": "Graphs of tasks that wait for each other.",
+    "finalization": "Decide how a workflow ended.",
     "dead letter": "Tasks that failed for good.",
-    "task types": "What the params of a type must look like.",
-    "queues": "Where tasks wait.",
-    "workers": "Who serves.",
-    "schedules": "Tasks by the clock.",
+    "task types": "JSON Schemas and defaults for the params of a task type.",
+    "queues": "Queues, their depth, and pausing them.",
+    "workers": "Workers and their heartbeats.",
+    "schedules": "Tasks that are enqueued by cron.",
     "retention": "How long finished records are kept.",
-    "events": "What happens, as it happens.",
-    "keys": "Who may ask for what.",
-    "upkeep": "What keeps the store in order; workers and servers do it by themselves.",
-    "health": "Whether the server is well.",
-    "description": "This description.",
+    "events": "The history, server-sent events and wake-ups.",
+    "keys": "API keys.",
+    "upkeep": "Promote, recover, prune, tick schedules. Workers and servers do this by themselves.",
+    "health": "Health, readiness and metrics of the server.",
+    "description": "This document.",
 }
 
 MEANINGS = {
-    400: "The request is not what is expected here: malformed, out of bounds, or with something unknown in it.",
+    400: "The request is malformed, has a value out of bounds, or has an unknown field or parameter.",
     401: "The key is missing, wrong, expired or revoked.",
     403: "The key may not do this.",
-    404: "There is no such thing, or the key may not see it.",
-    409: "Things stand otherwise than the request assumes.",
-    405: "The path has other methods; `Allow` names them.",
-    408: "The request did not come to its end in time.",
+    404: "The resource does not exist, or the key may not see it.",
+    409: "The resource is not in the state that the request needs.",
+    405: "The path does not support this method; `Allow` lists the supported methods.",
+    408: "The request was not complete in time.",
     413: f"The body is larger than {MAX_BYTES:,} bytes.",
-    415: "The body does not say that it is JSON.",
-    421: "The server does not go by the name in the Host header.",
-    429: "The key's rate limit is reached, or too many requests without a good key came from this address.",
+    415: "The content type of the body is not application/json.",
+    421: "The Host header is not a name of this server.",
+    429: "The rate limit of the key is reached, or this address sent too many requests without a valid key.",
     431: "The headers are too large.",
-    503: "The store did not answer in time. Asking again is safe with the same key, token or request_id.",
+    503: "The store did not answer in time. Repeating the request is safe with the same idempotency key, token or "
+    "`request_id`.",
 }
 SHARED = {
-    status: [code for code, its in CODES.items() if its.status == status and code != "not_your_claim"]
+    status: [code for code, about in CODES.items() if about.status == status and code != "not_your_claim"]
     for status in MEANINGS
 }
 NOT_FOUND = {
@@ -93,11 +96,19 @@ NOT_FOUND = {
     "/api/keys/": "key_not_found",
     "/api/workflows/": "workflow_not_found",
 }
-"""The code of a refusal for what is not there, where it is not a task."""
+"""The code for a resource that does not exist, by path; for other paths it is task_not_found."""
 
-RETRY_AFTER = {"description": "Whole seconds to wait.", "required": True, "schema": {"type": "integer", "minimum": 1}}
-CHALLENGE = {"description": "How to prove who you are.", "required": True, "schema": {"const": "ApiKey, Bearer"}}
-ALLOW = {"description": "The methods that the path has.", "required": True, "schema": {"type": "string"}}
+RETRY_AFTER = {
+    "description": "Seconds to wait, a whole number.",
+    "required": True,
+    "schema": {"type": "integer", "minimum": 1},
+}
+CHALLENGE = {
+    "description": "The supported authentication schemes.",
+    "required": True,
+    "schema": {"const": "ApiKey, Bearer"},
+}
+ALLOW = {"description": "The methods that the path supports.", "required": True, "schema": {"type": "string"}}
 HEADERS = {
     401: {"WWW-Authenticate": CHALLENGE},
     405: {"Allow": ALLOW},
@@ -106,30 +117,38 @@ HEADERS = {
 }
 
 KEY = {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "dibs_<id>_<secret>"}
-BEARER = {"type": "http", "scheme": "bearer", "description": "The same key, for those who can send no other header."}
-NAME: Part = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}
-SCHEDULE_NAME: Part = {**NAME, "maxLength": MAX_SCHEDULE_NAME}
-IN_PATH: dict[str, Part] = {"int": {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}, "name": NAME, "": NAME}
+BEARER = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "The same key, for clients that cannot send another header.",
+}
+NAME: JsonObject = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}
+SCHEDULE_NAME: JsonObject = {**NAME, "maxLength": MAX_SCHEDULE_NAME}
+IN_PATH: dict[str, JsonObject] = {
+    "int": {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER},
+    "name": NAME,
+    "": NAME,
+}
 NAMED_IN_PATH = {
     "/api/tasks/": "The task's id.",
     "/api/queues/": "The queue's name.",
     "/api/task-types/": "The type's name.",
     "/api/schedules/": "The schedule's name.",
     "/api/workflows/": "The workflow's id.",
-    "/api/keys/": "The key's id: what stands between its two underscores.",
+    "/api/keys/": "The key's id: the part of its text between the two underscores.",
 }
-SIGNATURE: Part = {
+SIGNATURE: JsonObject = {
     "name": "X-Dibs-Signature",
     "in": "header",
-    "description": "A name that the history shows beside the key's id, to tell apart those who share a key.",
+    "description": "A name that the history shows after the key's id. It distinguishes programs that share a key.",
     "schema": {"type": "string", "maxLength": MAX_NAME, "pattern": "^[!-~]([ -~]*[!-~])?$"},
 }
 
 
-def describe(endpoints: Iterable[Endpoint]) -> Part:
-    """The whole description."""
+def describe(endpoints: Iterable[Endpoint]) -> JsonObject:
+    """Return the OpenAPI document."""
     endpoints = list(endpoints)
-    schemas = Schemas(_taken(endpoints), _answered(endpoints))
+    schemas = Schemas(_request_models(endpoints), _answer_models(endpoints))
     used = {endpoint.tag for endpoint in endpoints}
     return {
         "openapi": "3.1.0",
@@ -147,27 +166,29 @@ def describe(endpoints: Iterable[Endpoint]) -> Part:
 
 
 def operation_id(endpoint: Endpoint) -> str:
-    """A name for the operation that programs can use."""
+    """Return the operationId, from which generators derive the names of functions."""
     tag = re.sub(r"\W", "_", endpoint.tag)
-    name = endpoint.handle.__name__.removesuffix(f"_{tag.rpartition('_')[2]}")  # list_tasks of tasks is tasks_list
+    name = endpoint.handle.__name__.removesuffix(
+        f"_{tag.rpartition('_')[2]}"
+    )  # list_tasks with the tag tasks becomes tasks_list
     return tag if name == tag else f"{tag}_{name}"
 
 
 def plain_path(endpoint: Endpoint) -> str:
-    """The path without the kinds of its parameters."""
+    """Return the path without the types of its parameters."""
     return re.sub(r"{(\w+):\w+}", r"{\1}", endpoint.path)
 
 
-def _taken(endpoints: list[Endpoint]) -> list[Any]:
+def _request_models(endpoints: list[Endpoint]) -> list[Any]:
     return [each for endpoint in endpoints for each in (endpoint.body, endpoint.query) if each is not None]
 
 
-def _answered(endpoints: list[Endpoint]) -> list[Any]:
+def _answer_models(endpoints: list[Endpoint]) -> list[Any]:
     return [kind for endpoint in endpoints if endpoint.media == JSON for kind, _ in endpoint.answers.values()]
 
 
-def _paths(endpoints: list[Endpoint], schemas: Schemas) -> Part:
-    paths: dict[str, Part] = {}
+def _paths(endpoints: list[Endpoint], schemas: Schemas) -> JsonObject:
+    paths: dict[str, JsonObject] = {}
     for endpoint in endpoints:
         operation = _operation(endpoint, schemas)
         _link(operation, endpoint, endpoints)
@@ -175,8 +196,8 @@ def _paths(endpoints: list[Endpoint], schemas: Schemas) -> Part:
     return paths
 
 
-def _link(operation: Part, endpoint: Endpoint, endpoints: list[Endpoint]) -> None:
-    """Say what can be done next with the task, schedule or workflow that the operation answers with."""
+def _link(operation: JsonObject, endpoint: Endpoint, endpoints: list[Endpoint]) -> None:
+    """Add OpenAPI links from an answer with a task, schedule or workflow to the operations on it."""
     for status, (kind, _) in endpoint.answers.items():
         fields = get_type_hints(kind) if status < 300 and isinstance(kind, type) else {}
         if fields.get("task") is Task:
@@ -199,23 +220,23 @@ def _is_fenced(endpoint: Endpoint) -> bool:
     return endpoint.body is not None and "token" in get_type_hints(endpoint.body)
 
 
-def _with_task(endpoint: Endpoint) -> Part:
-    link: Part = {"operationId": operation_id(endpoint), "parameters": {"id": "$response.body#/task/id"}}
+def _with_task(endpoint: Endpoint) -> JsonObject:
+    link: JsonObject = {"operationId": operation_id(endpoint), "parameters": {"id": "$response.body#/task/id"}}
     if _is_fenced(endpoint):
         link["requestBody"] = {name: f"$response.body#/task/{name}" for name in ("worker_id", "token")}
     return link
 
 
-def _with_schedule(endpoint: Endpoint) -> Part:
+def _with_schedule(endpoint: Endpoint) -> JsonObject:
     return {"operationId": operation_id(endpoint), "parameters": {"name": "$response.body#/schedule/name"}}
 
 
-def _with_workflow(endpoint: Endpoint) -> Part:
+def _with_workflow(endpoint: Endpoint) -> JsonObject:
     return {"operationId": operation_id(endpoint), "parameters": {"id": "$response.body#/workflow/id"}}
 
 
-def _operation(endpoint: Endpoint, schemas: Schemas) -> Part:
-    summary, text = _told(endpoint)
+def _operation(endpoint: Endpoint, schemas: Schemas) -> JsonObject:
+    summary, text = _summary_and_text(endpoint)
     operation = {
         "operationId": operation_id(endpoint),
         "tags": [endpoint.tag],
@@ -231,28 +252,28 @@ def _operation(endpoint: Endpoint, schemas: Schemas) -> Part:
     return operation
 
 
-def _told(endpoint: Endpoint) -> tuple[str, str]:
-    """The first sentence of what the handler says of itself, and the rest."""
-    first, _, rest = (getdoc(endpoint.handle) or "").partition("\n")
-    summary, stop, more = first.partition(". ")
-    return summary.removesuffix("."), "\n\n".join(each for each in (stop and more, rest.strip()) if each)
+def _summary_and_text(endpoint: Endpoint) -> tuple[str, str]:
+    """Return the first sentence of the handler's docstring, and the rest of the docstring."""
+    first, _, rest = (getdoc(endpoint.handle) or "").partition("\n\n")
+    summary, _, more = first.replace("\n", " ").partition(". ")
+    return summary.removesuffix("."), "\n\n".join(each for each in (more, rest.strip()) if each)
 
 
 def _scope(endpoint: Endpoint) -> str:
     if not endpoint.scopes:
-        return "No key is needed."
+        return "Needs no key."
     if endpoint.scopes == ANY:
-        return "Any key will do."
+        return "Needs a key with any scope."
     return f"Needs a key with the scope {' or '.join(f'`{scope}`' for scope in sorted(endpoint.scopes))}."
 
 
-def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
+def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[JsonObject]:
     signature = [{"$ref": "#/components/parameters/Signature"}] if endpoint.scopes else []
     headers = [{"in": "header", **each} for each in endpoint.headers]
     return [*_in_path(endpoint), *_in_query(endpoint, schemas), *headers, *signature]
 
 
-def _in_path(endpoint: Endpoint) -> list[Part]:
+def _in_path(endpoint: Endpoint) -> list[JsonObject]:
     found = re.findall(r"{(\w+):?(\w*)}", endpoint.path)
     kinds = {**IN_PATH, "name": SCHEDULE_NAME} if endpoint.path.startswith("/api/schedules/") else IN_PATH
     what = next((text for start, text in NAMED_IN_PATH.items() if endpoint.path.startswith(start)), "")
@@ -260,8 +281,8 @@ def _in_path(endpoint: Endpoint) -> list[Part]:
     return [{"name": name, **about, "schema": kinds[kind]} for name, kind in found]
 
 
-def _in_query(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
-    """Each field of the query's model; as text there is no null, so that leaving it out is all one can do."""
+def _in_query(endpoint: Endpoint, schemas: Schemas) -> list[JsonObject]:
+    """Return a parameter for each field of the query's model. A query string has no null, so null is removed."""
     if endpoint.query is None:
         return []
     model = schemas.resolved(schemas.of(endpoint.query))
@@ -272,8 +293,8 @@ def _in_query(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
     ]
 
 
-def _body(endpoint: Endpoint, schemas: Schemas) -> Part:
-    content: Part = {"schema": schemas.of(endpoint.body)}
+def _body(endpoint: Endpoint, schemas: Schemas) -> JsonObject:
+    content: JsonObject = {"schema": schemas.of(endpoint.body)}
     if endpoint.examples:
         content["examples"] = {
             _key(name): {"summary": name, "value": value} for name, value in endpoint.examples.items()
@@ -285,8 +306,8 @@ def _key(name: str) -> str:
     return re.sub(r"\W+", "-", name)
 
 
-def _responses(endpoint: Endpoint, schemas: Schemas) -> Part:
-    """What it answers, in the order in which the endpoint names it, and what it refuses."""
+def _responses(endpoint: Endpoint, schemas: Schemas) -> JsonObject:
+    """Return the answers, in the order of the endpoint's declaration, then the refusals by status."""
     answers = {str(status): _answer(endpoint, *about, schemas) for status, about in endpoint.answers.items()}
     for status in endpoint.answers.keys() & endpoint.refuses.keys():
         content = answers[str(status)]["content"][JSON]
@@ -297,25 +318,25 @@ def _responses(endpoint: Endpoint, schemas: Schemas) -> Part:
 
 
 def common(endpoint: Endpoint) -> list[int]:
-    """The refusals that the endpoint shares with others."""
-    guarded, writes = bool(endpoint.scopes), endpoint.method in UNSAFE
+    """Return the statuses of refusals that the endpoint has in common with others."""
+    needs_key, writes = bool(endpoint.scopes), endpoint.method in UNSAFE
     takes_body = endpoint.body is not None
     may = {
         400: True,  # an unknown query parameter
-        401: guarded,
-        403: (guarded and endpoint.scopes != ANY) or writes,
+        401: needs_key,
+        403: (needs_key and endpoint.scopes != ANY) or writes,
         408: True,
         413: takes_body,
         415: takes_body,
         421: True,
-        429: guarded,
+        429: needs_key,
         431: True,
-        503: True,  # there are only so many connections
+        503: True,  # the number of connections is limited
     }
     return [status for status, possible in may.items() if possible]
 
 
-def _answer(endpoint: Endpoint, kind: Any, text: str, schemas: Schemas) -> Part:
+def _answer(endpoint: Endpoint, kind: Any, text: str, schemas: Schemas) -> JsonObject:
     if endpoint.media != JSON:
         return {"description": text, "content": {endpoint.media: {"schema": {"type": "string"}}}}
     schema = schemas.of(kind)
@@ -324,7 +345,7 @@ def _answer(endpoint: Endpoint, kind: Any, text: str, schemas: Schemas) -> Part:
 
 
 def codes(endpoint: Endpoint, status: int) -> list[str]:
-    """The codes that a refusal of the endpoint's own can have."""
+    """Return the codes that a refusal of this endpoint with this status can have."""
     if status == 403:
         return [*SHARED[403], *(["not_your_claim"] if _is_fenced(endpoint) else [])]
     if status == 404:
@@ -337,9 +358,9 @@ def codes(endpoint: Endpoint, status: int) -> list[str]:
     return SHARED[status]
 
 
-def _refusal(status: int, text: str, its_codes: list[str]) -> Part:
-    schema = {"allOf": [{"$ref": f"{REFS}Refusal"}, {"properties": {"code": {"enum": its_codes}}}]}
-    shown = {code: {"value": value} for code, value in examples.refusals(its_codes).items()}
-    content: Part = {"schema": schema, **({"examples": shown} if shown else {})}
+def _refusal(status: int, text: str, codes_of_status: list[str]) -> JsonObject:
+    schema = {"allOf": [{"$ref": f"{REFS}Refusal"}, {"properties": {"code": {"enum": codes_of_status}}}]}
+    shown = {code: {"value": value} for code, value in examples.refusals(codes_of_status).items()}
+    content: JsonObject = {"schema": schema, **({"examples": shown} if shown else {})}
     headers = {"headers": HEADERS[status]} if status in HEADERS else {}
     return {"description": text or MEANINGS[status], **headers, "content": {JSON: content}}

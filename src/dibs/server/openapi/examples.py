@@ -1,4 +1,4 @@
-"""Sample answers for the API's description, made from the shapes themselves: a field that is added is shown."""
+"""Sample answers for the OpenAPI document, created from the wire structs, so that they contain every field."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from dibs.wire.errors import Refusal, RequestRefused
 from dibs.wire.fields import to_text
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
-MOMENT = to_text(NOW)
+SAMPLE_TIME = to_text(NOW)
 WORKER = "worker-youtube-01"
 
 PENDING = Task(
@@ -51,11 +51,11 @@ CLAIMED = msgspec.structs.replace(
 REFUSALS: Mapping[str, DibsError] = {
     "bad_request": RequestRefused("bad_request", "Object missing required field `worker_id`."),
     "invalid_value": InvalidValue("params.views is an integer beyond 64 bits.", hint="Send it as a string."),
-    "invalid_graph": InvalidGraph("These steps wait for each other: a → b → a.", hint="Take one of them out."),
+    "invalid_graph": InvalidGraph("These steps wait for each other: a → b → a.", hint="Remove a dependency."),
     "unauthorized": RequestRefused(
         "unauthorized", "This API key is not valid.", hint="It is wrong, expired or revoked."
     ),
-    "forbidden": RequestRefused("forbidden", "This needs a key with the scope work; this one has read."),
+    "forbidden": RequestRefused("forbidden", "This needs a key with the scope work; this key has read."),
     "not_your_claim": NotYourClaim("Task 123 is held by worker-youtube-02.", task_id=123, token=1),
     "not_found": RequestRefused("not_found", "This path does not exist.", hint="/api/docs lists all paths."),
     "task_not_found": TaskNotFound(123),
@@ -75,7 +75,9 @@ REFUSALS: Mapping[str, DibsError] = {
     "workflow_state": WrongWorkflowState("Workflow 123 is completed.", workflow_id=123, state="completed"),
     "finalization_lost": FinalizationLost("Token 1 of workflow 123 is stale.", workflow_id=123, token=1),
     "too_large": RequestRefused("too_large", "The body is larger than 1,048,576 bytes."),
-    "unsupported_media_type": RequestRefused("unsupported_media_type", "The body must be JSON, and say so."),
+    "unsupported_media_type": RequestRefused(
+        "unsupported_media_type", "The body must be JSON with the content type application/json."
+    ),
     "unknown_host": RequestRefused("unknown_host", "The Host header is not a name of this server."),
     "rate_limited": too_many("The limit of this key is 100 requests in 60 s.", 12.0),
     "store_busy": StoreBusy("The database is locked."),
@@ -126,7 +128,7 @@ FIELDS: Mapping[str, Any] = {
     "after": [122],
     "checkpoints": {"downloaded": {"path": "videos/abc123"}},
 }
-"""What to show in a field of this name."""
+"""Sample values by the name of the field."""
 
 STRUCTS: Mapping[str, Mapping[str, Any]] = {
     "NoneAvailable": {"success": False, "message": "No pending tasks available"},
@@ -146,7 +148,7 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "last_used_at": None,
     },
     "Minted": {"key": "dibs_mfqxk4tcmezd_Yq3...", "last_used_at": None},
-    "Revoked": {"id": "mfqxk4tcmezd", "revoked_at": MOMENT},
+    "Revoked": {"id": "mfqxk4tcmezd", "revoked_at": SAMPLE_TIME},
     "Schedule": {"name": "nightly-report", "cron": "0 3 * * *", "task_type": "report", "params": {}},
     "HistoryEntry": {"id": 1, "event": "claimed", "from_state": "pending", "to_state": "claimed", "by": None},
     "Worker": {"id": WORKER, "state": "active"},
@@ -213,16 +215,16 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
     "Attempt": {"id": 1, "state": "all_complete", "message": "Successfully claimed for finalization"},
     "Finalized": {"status": "completed", "execution_status": "all_complete", "action": "complete_workflow"},
 }
-"""What to show in the fields of this shape instead."""
+"""Sample values by the name of the struct; they take precedence over FIELDS."""
 
 
 def answer(kind: Any, *, claimed: bool = False) -> Any:
-    """A sample of an answer, as JSON values."""
+    """Return a sample answer as JSON values."""
     return msgspec.to_builtins(_sample(kind, CLAIMED if claimed else PENDING))
 
 
 def refusals(codes: list[str]) -> dict[str, Any]:
-    """A sample of a refusal for each of the codes that have one."""
+    """Return a sample refusal for each code that has one."""
     return {code: msgspec.to_builtins(Refusal.from_model(REFUSALS[code])) for code in codes if code in REFUSALS}
 
 
@@ -239,7 +241,7 @@ def _sample(kind: Any, task: Task, field: str = "") -> Any:
 
 
 def _struct(kind: type[msgspec.Struct], task: Task) -> dict[str, Any]:
-    """All its fields but those that are mostly left out."""
+    """Return sample values for all fields of a struct, except fields that may be unset."""
     hints, fields = get_type_hints(kind), msgspec.structs.fields(kind)
     names = {each.encode_name: hints[each.name] for each in fields}
     sample = {name: _sample(hint, task, name) for name, hint in names.items() if UnsetType not in get_args(hint)}
@@ -249,7 +251,7 @@ def _struct(kind: type[msgspec.Struct], task: Task) -> dict[str, Any]:
 
 
 def _one_of(kind: Any, task: Task, field: str) -> Any:
-    """The first of several, or nothing where the table says so."""
+    """Return a sample of the first alternative, or None if FIELDS has None."""
     if type(None) in get_args(kind) and field in FIELDS and FIELDS[field] is None:
         return None
     first = next(each for each in get_args(kind) if each not in (Any, type(None), UnsetType))
@@ -275,5 +277,5 @@ def _plain(kind: Any, task: Task, field: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return next(iter(kind)).value
     if kind is str:
-        return MOMENT if field.endswith(("_at", "until")) or field in ("at", "now") else (field or "text")
+        return SAMPLE_TIME if field.endswith(("_at", "until")) or field in ("at", "now") else (field or "text")
     return {bool: True, int: 1, float: 1.5}.get(kind)

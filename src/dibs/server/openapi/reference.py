@@ -1,4 +1,4 @@
-"""The API's reference for people: the same description that programs read, as one page."""
+"""The HTML reference of the HTTP API: the OpenAPI document as one page."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from dibs.server.openapi.document import JsonObject
 from dibs.server.openapi.schemas import REFS, not_null
 
-Part = dict[str, Any]
 JSON = "application/json"
 SAMPLES = {
     "/api/schedules/": "nightly-report",
     "/api/keys/": "mfqxk4tcmezd",
     "/api/task-types/": "youtube_video_scrape",
 }
-"""A name to show in paths that begin like this."""
+"""Sample names for path parameters, by the start of the path."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A line of a table: a parameter, a field, a header."""
+class ReferenceRow:
+    """A row of a table: a parameter or a field."""
 
     name: str
     kind: Markup
@@ -37,8 +37,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One status that an operation answers with."""
+class ReferenceResponse:
+    """A response of an operation. `codes`: the codes of a refusal. `shared`: other operations have it too."""
 
     status: str
     phrase: str
@@ -51,7 +51,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ReferenceOperation:
     """One method of one path."""
 
     id: str
@@ -60,42 +60,42 @@ class Operation:
     summary: Markup
     text: Markup
     scopes: list[str]
-    parameters: list[Row]
-    fields: list[Row]
-    answers: list[Said]
-    refusals: list[Said]
+    parameters: list[ReferenceRow]
+    fields: list[ReferenceRow]
+    answers: list[ReferenceResponse]
+    refusals: list[ReferenceResponse]
     curl: str
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """What belongs together."""
+class ReferenceSection:
+    """The operations of one tag."""
 
     name: str
     text: str
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[ReferenceOperation] = field(default_factory=list)
 
     @property
     def id(self) -> str:
-        """Where it stands on the page."""
+        """The HTML id of the section."""
         return self.name.replace(" ", "-")
 
 
-def render(document: Part, origin: str) -> str:
-    """The page, for readers who came to this origin."""
+def render(document: JsonObject, origin: str) -> str:
+    """Return the page. `origin`: the scheme and host of the server, for the sample commands."""
     info = document["info"]
     return _template().render(  # type: ignore[no-any-return]
         title=info["title"],
         version=info["version"],
         intro=prose(info["description"]),
         sections=list(sections(document, origin)),
-        shapes=list(shapes(document)),
+        components=list(components(document)),
         origin=origin,
     )
 
 
-def sections(document: Part, origin: str) -> Iterator[Section]:
-    """The operations by tag, in the order of the tags."""
+def sections(document: JsonObject, origin: str) -> Iterator[ReferenceSection]:
+    """Yield the operations by tag, in the order of the tags."""
     for tag in document["tags"]:
         found = [
             operation(document, path, method, about, origin)
@@ -103,51 +103,55 @@ def sections(document: Part, origin: str) -> Iterator[Section]:
             for method, about in methods.items()
             if about["tags"] == [tag["name"]]
         ]
-        yield Section(tag["name"], tag["description"], found)
+        yield ReferenceSection(tag["name"], tag["description"], found)
 
 
-def operation(document: Part, path: str, method: str, about: Part, origin: str) -> Operation:
-    """What the page tells of one operation."""
+def operation(document: JsonObject, path: str, method: str, about: JsonObject, origin: str) -> ReferenceOperation:
+    """Return the texts and tables of one operation."""
     body = about.get("requestBody", {}).get("content", {}).get(JSON, {})
-    said = [answer(document, status, response) for status, response in about["responses"].items()]
-    lead = about["description"].rpartition("\n\n")[0]  # what follows tells the scope, which stands beside the path
-    taken = _resolve(document, body.get("schema", {}))
-    return Operation(
+    responses = [response(document, status, found) for status, found in about["responses"].items()]
+    lead = about["description"].rpartition("\n\n")[0]  # the last paragraph is the scope, which is shown beside the path
+    schema = _resolve(document, body.get("schema", {}))
+    return ReferenceOperation(
         about["operationId"], method.upper(), path, words(about["summary"]),
         prose(lead),
         about["x-scope"] if len(about["x-scope"]) < 4 else ["any"],
-        [parameter(each) for each in about["parameters"] if "in" in each], list(fields(document, _given(taken))),
-        [each for each in said if each.status < "300" or not each.codes], [each for each in said if each.codes],
+        [parameter(each) for each in about["parameters"] if "in" in each],
+        list(fields(document, _without_null(schema))),
+        [each for each in responses if each.status < "300" or not each.codes],
+        [each for each in responses if each.codes],
         curl(path, method, about, origin),
     )  # fmt: skip
 
 
-def shapes(document: Part) -> Iterator[tuple[str, Markup, list[Row], Markup]]:
-    """The schemas that are referred to by name; those of bodies stand with their operations."""
-    answered = [about["responses"] for methods in document["paths"].values() for about in methods.values()]
-    needed = set(re.findall(rf'"{REFS}(\w+)"', json.dumps([answered, document["components"]])))
+def components(document: JsonObject) -> Iterator[tuple[str, Markup, list[ReferenceRow], Markup]]:
+    """Yield the named schemas. The schemas of request bodies are shown with their operations instead."""
+    responses = [about["responses"] for methods in document["paths"].values() for about in methods.values()]
+    needed = set(re.findall(rf'"{REFS}(\w+)"', json.dumps([responses, document["components"]])))
     for name, schema in document["components"]["schemas"].items():
         if name in needed:
             kind = Markup() if "properties" in schema else _kind(schema)
             yield name, words(schema.get("description", "")), list(fields(document, schema)), kind
 
 
-def parameter(about: Part) -> Row:
-    """A line about a parameter; the introduction tells of those that all operations share."""
+def parameter(about: JsonObject) -> ReferenceRow:
+    """Return the row of a parameter."""
     text = about.get("description") or about["schema"].get("description", "")
-    return Row(about["name"], _kind(about["schema"]), words(text), about.get("required", False), about["in"])
+    return ReferenceRow(about["name"], _kind(about["schema"]), words(text), about.get("required", False), about["in"])
 
 
-def fields(document: Part, schema: Part) -> Iterator[Row]:
-    """The lines about an object's fields, those that must be given first."""
+def fields(document: JsonObject, schema: JsonObject) -> Iterator[ReferenceRow]:
+    """Yield the rows of an object's fields, required fields first."""
     required = schema.get("required", [])
     properties = schema.get("properties", {})
     for name in sorted(properties, key=lambda each: each not in required):
-        yield Row(name, _kind(properties[name]), words(_description(document, properties[name])), name in required)
+        yield ReferenceRow(
+            name, _kind(properties[name]), words(_description(document, properties[name])), name in required
+        )
 
 
-def answer(document: Part, status: str, response: Part) -> Said:
-    """A line about an answer."""
+def response(document: JsonObject, status: str, response: JsonObject) -> ReferenceResponse:
+    """Return the texts of a response."""
     shared = "$ref" in response
     if shared:
         response = document["components"]["responses"][response["$ref"].rpartition("/")[2]]
@@ -156,40 +160,40 @@ def answer(document: Part, status: str, response: Part) -> Said:
     codes = schema["allOf"][1]["properties"]["code"]["enum"] if "allOf" in schema else []
     kind = Markup() if codes else _kind(schema) if media == JSON else Markup("<code>{}</code>").format(media)
     example = content.get("example")
-    return Said(
+    return ReferenceResponse(
         status, HTTPStatus(int(status)).phrase, words(response["description"]), kind, codes,
         list(response.get("headers", {})), "" if example is None else json.dumps(example, indent=2, ensure_ascii=False),
         shared
     )  # fmt: skip
 
 
-def curl(path: str, method: str, about: Part, origin: str) -> str:
-    """A command that makes the request as it stands."""
+def curl(path: str, method: str, about: JsonObject, origin: str) -> str:
+    """Return a curl command for a sample request."""
     lines = ["curl" if method == "get" else f"curl -X {method.upper()}"]
     lines[0] += f" {origin}{_filled(path)}"
     if about["security"]:
         lines.append('-H "X-API-Key: $DIBS_API_KEY"')
     content = about.get("requestBody", {}).get("content", {}).get(JSON)
     if content and (example := next(iter(content.get("examples", {}).values()), None)):
-        told = _json(example["value"]).replace("'", "'\\''")
-        lines += ["-H 'Content-Type: application/json'", f"-d '{told}'"]
+        data = _json(example["value"]).replace("'", "'\\''")
+        lines += ["-H 'Content-Type: application/json'", f"-d '{data}'"]
     return " \\\n  ".join(lines)
 
 
 def prose(text: str) -> Markup:
-    """Paragraphs."""
+    """Return a text as HTML paragraphs."""
     return Markup("\n").join(Markup("<p>{}</p>").format(words(each)) for each in text.split("\n\n") if each.strip())
 
 
 def words(text: str) -> Markup:
-    """A text with its `code` and its **emphasis**, everything else as it is."""
+    """Return a text as HTML, with `code` and **emphasis**; everything else is escaped."""
     safe = str(escape(text))
     safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)
     return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", safe))  # noqa: S704 - escaped two lines above
 
 
 def _json(value: Any) -> str:
-    """On one line if it is short."""
+    """Return a value as JSON, on one line if it is short."""
     line = json.dumps(value, ensure_ascii=False)
     return line if len(line) < 60 else json.dumps(value, ensure_ascii=False, indent=2)
 
@@ -199,24 +203,24 @@ def _filled(path: str) -> str:
     return path.replace("{name}", name).replace("{id}", name if path.startswith("/api/keys/") else "1")
 
 
-def _resolve(document: Part, schema: Part) -> Part:
+def _resolve(document: JsonObject, schema: JsonObject) -> JsonObject:
     name = _reference(schema)
-    found: Part = document["components"]["schemas"][name] if name else schema
+    found: JsonObject = document["components"]["schemas"][name] if name else schema
     return found
 
 
-def _given(schema: Part) -> Part:
-    """A body's schema without null: whoever may say null may as well say nothing."""
+def _without_null(schema: JsonObject) -> JsonObject:
+    """Return the schema of a body without null: a field that may be null can be omitted instead."""
     properties = {name: not_null(field) for name, field in schema.get("properties", {}).items()}
     return {**schema, "properties": properties}
 
 
-def _reference(schema: Part) -> str | None:
+def _reference(schema: JsonObject) -> str | None:
     return schema["$ref"].removeprefix(REFS) if "$ref" in schema else None
 
 
-def _description(document: Part, schema: Part) -> str:
-    """Its own, or that of the first thing it may be."""
+def _description(document: JsonObject, schema: JsonObject) -> str:
+    """Return the description of a schema, or of the first of its alternatives that has one."""
     if "description" in schema:
         return str(schema["description"])
     if _reference(schema):
@@ -224,8 +228,8 @@ def _description(document: Part, schema: Part) -> str:
     return next((text for each in schema.get("anyOf", ()) if (text := _description(document, each))), "")
 
 
-def _kind(schema: Part) -> Markup:
-    """What a value is, in a few words."""
+def _kind(schema: JsonObject) -> Markup:
+    """Return the type of a value as HTML, with its bounds and its default."""
     base = _base(schema)
     extra = [each for each in (_bounds(schema), _default(schema)) if each]
     if not extra:
@@ -234,9 +238,9 @@ def _kind(schema: Part) -> Markup:
     return Markup("{} <small>{}</small>").format(base, f"; {text}" if "</small>" in base else text)
 
 
-def _base(schema: Part) -> Markup:
+def _base(schema: JsonObject) -> Markup:
     if name := _reference(schema):
-        return Markup('<a href="#shape-{0}">{0}</a>').format(name)
+        return Markup('<a href="#schema-{0}">{0}</a>').format(name)
     if "anyOf" in schema:
         return Markup(" or ").join(_kind(each) for each in schema["anyOf"])
     if "enum" in schema or "const" in schema:
@@ -245,7 +249,7 @@ def _base(schema: Part) -> Markup:
     return _typed(schema)
 
 
-def _typed(schema: Part) -> Markup:
+def _typed(schema: JsonObject) -> Markup:
     kind = schema.get("type", "any")
     if kind == "array":
         return Markup("list of {}").format(_kind(schema.get("items", {})))
@@ -260,7 +264,7 @@ POWERS = {2**63 - 1: "2⁶³-1", -(2**63): "-2⁶³", 2**31 - 1: "2³¹-1", 1 - 
 BOUNDS = (("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", " of them"))
 
 
-def _bounds(schema: Part) -> str:
+def _bounds(schema: JsonObject) -> str:
     for least, most, unit in BOUNDS:
         low, high = schema.get(least), schema.get(most)
         if high is not None:
@@ -274,7 +278,7 @@ def _number(value: float) -> str:
     return next((text for power, text in POWERS.items() if power == value), f"{value:,}")
 
 
-def _default(schema: Part) -> str:
+def _default(schema: JsonObject) -> str:
     return f"default {json.dumps(schema['default'])}" if "default" in schema and schema["default"] != {} else ""
 
 

@@ -1,7 +1,6 @@
-"""The JSON Schemas of what the API takes and answers, made from the very models that decode and encode it.
+"""The JSON Schemas of requests and answers, created from the wire structs that decode and encode them.
 
-Rules that stand in code, because no type says them, are written here in the words of JSON Schema, so that what the
-description allows is what the server accepts.
+Rules that the server checks in code are added here as JSON Schema, so that the document allows what the server accepts.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import msgspec
 from dibs.codec import MAX_DEPTH, MAX_INTEGER, MIN_INTEGER
 from dibs.wire.errors import Refusal
 
-Schema = dict[str, Any]
+JsonSchema = dict[str, Any]
 REFS = "#/components/schemas/"
 
-JSON_RULES: dict[str, Schema] = {
+JSON_VALUES: dict[str, JsonSchema] = {
     "JsonText": {
         "type": "string",
         "pattern": "^[^\\u0000]*$",
@@ -43,35 +42,35 @@ JSON_RULES: dict[str, Schema] = {
         "additionalProperties": {"$ref": f"{REFS}JsonValue"},
     },
 }
-"""What `codec` accepts as params, results and metadata."""
+"""The JSON that `codec` accepts as params, results and metadata."""
 
 
 class Schemas:
-    """The schemas of all models, each under its name."""
+    """The schemas of all models by name."""
 
-    def __init__(self, taken: Iterable[Any], answered: Iterable[Any]) -> None:
-        taken, answered = list(taken), [Refusal, *answered]
-        self._schemas, asked = _components(taken)
-        more, told = _components(answered)
-        self._schemas.update(more)
-        self.components: Mapping[str, Schema] = {
-            **{name: _plain(schema) for name, schema in told.items()},
-            **{name: _strict(_plain(schema), _rules(taken, name)) for name, schema in asked.items()},
-            **JSON_RULES,
+    def __init__(self, requests: Iterable[Any], answers: Iterable[Any]) -> None:
+        requests, answers = list(requests), [Refusal, *answers]
+        self._schemas, of_requests = _components(requests)
+        schemas, of_answers = _components(answers)
+        self._schemas.update(schemas)
+        self.components: Mapping[str, JsonSchema] = {
+            **{name: _plain(schema) for name, schema in of_answers.items()},
+            **{name: _strict(_plain(schema), _rules(requests, name)) for name, schema in of_requests.items()},
+            **JSON_VALUES,
         }
-        _describe_refusals(self.components, answered)
+        _describe_refusals(self.components, answers)
 
-    def of(self, model: Any) -> Schema:
-        """The schema of a model: mostly a reference."""
+    def of(self, model: Any) -> JsonSchema:
+        """Return the schema of a model, usually a reference to a component."""
         return self._schemas[model]
 
-    def resolved(self, schema: Schema) -> Schema:
-        """The schema that a reference stands for."""
+    def resolved(self, schema: JsonSchema) -> JsonSchema:
+        """Return the component that a reference points to; a schema without a reference is returned as it is."""
         return self.components[schema["$ref"].removeprefix(REFS)] if "$ref" in schema else schema
 
 
-def not_null(schema: Schema) -> Schema:
-    """The schema of what is given, where null is as good as nothing."""
+def not_null(schema: JsonSchema) -> JsonSchema:
+    """Return the schema without null, for a value that is omitted instead of null."""
     some = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     if not some:
         return schema
@@ -79,13 +78,13 @@ def not_null(schema: Schema) -> Schema:
     return {**rest, **some[0]} if len(some) == 1 else {**rest, "anyOf": some}
 
 
-def _components(models: list[Any]) -> tuple[dict[Any, Schema], dict[str, Schema]]:
+def _components(models: list[Any]) -> tuple[dict[Any, JsonSchema], dict[str, JsonSchema]]:
     schemas, components = msgspec.json.schema_components(models, ref_template=f"{REFS}{{name}}")
     return {model: _plain(schema) for model, schema in zip(models, schemas, strict=True)}, components
 
 
 def _plain(schema: Any) -> Any:
-    """The schema in the API's names, without what says nothing."""
+    """Return the schema without `default: null`, and with a type for enums of texts."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):
@@ -96,15 +95,15 @@ def _plain(schema: Any) -> Any:
     return plain
 
 
-def _strict(schema: Schema, rules: list[Schema]) -> Schema:
-    """The schema of what is taken: where any JSON goes, the JSON that dibs stores; and the rules of its model."""
+def _strict(schema: JsonSchema, rules: list[JsonSchema]) -> JsonSchema:
+    """Return the schema of a request with the rules of its model. Fields for any JSON get the limits of JsonValue."""
     properties = {name: _json(field) for name, field in schema.get("properties", {}).items()}
     strict = {**schema, "properties": properties} if properties else schema
     return {**strict, "allOf": rules} if rules else strict
 
 
-def _json(field: Schema) -> Schema:
-    about: Schema = {key: field[key] for key in ("description", "default", "examples") if key in field}
+def _json(field: JsonSchema) -> JsonSchema:
+    about: JsonSchema = {key: field[key] for key in ("description", "default", "examples") if key in field}
     if set(field) == set(about):
         return {"$ref": f"{REFS}JsonValue", **about}
     if field.get("type") == "object" and "properties" not in field and "additionalProperties" not in field:
@@ -114,24 +113,24 @@ def _json(field: Schema) -> Schema:
     return field
 
 
-def _rules(models: list[Any], name: str) -> list[Schema]:
-    """What the model of this name says of itself beyond its fields."""
+def _rules(models: list[Any], name: str) -> list[JsonSchema]:
+    """Return the `rules` of the model with this name: JSON Schemas in addition to its fields."""
     model = next((each for each in _structs(models) if each.__name__ == name), None)
     return list(getattr(model, "rules", ()))
 
 
-def _describe_refusals(components: Mapping[str, Schema], models: list[Any]) -> None:
-    """Lists that answer to each of many things on its own hold refusals as well; msgspec knows these as Any."""
+def _describe_refusals(components: Mapping[str, JsonSchema], models: list[Any]) -> None:
+    """Add Refusal to the items of answer lists: they are declared as Any, which msgspec does not describe."""
     for model in _structs(models):
         for name, hint in get_type_hints(model).items():
             if get_origin(hint) is list and Any in get_args(get_args(hint)[0]):
-                shapes = [each.__name__ for each in get_args(get_args(hint)[0]) if each is not Any]
-                items = {"anyOf": [{"$ref": f"{REFS}{each}"} for each in (*shapes, "Refusal")]}
+                structs = [each.__name__ for each in get_args(get_args(hint)[0]) if each is not Any]
+                items = {"anyOf": [{"$ref": f"{REFS}{each}"} for each in (*structs, "Refusal")]}
                 components[model.__name__]["properties"][name]["items"] = items
 
 
 def _structs(models: Iterable[Any]) -> list[type[msgspec.Struct]]:
-    """The structs among the models, and those that their fields are made of."""
+    """Return the structs among the models, and the structs of their fields."""
     found: dict[type[msgspec.Struct], None] = {}
     waiting = list(models)
     while waiting:

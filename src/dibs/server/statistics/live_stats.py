@@ -4,6 +4,9 @@ Counting a million tasks takes a second; counting the transitions since the last
 counted rarely, and transitions are added. The load is at most about a twentieth of a core: after each read the reader
 pauses twenty times as long as the read took. Without an open page it reads every ten seconds, at less than a hundredth
 of a core, so that a page that is opened later can show the last quarter of an hour.
+
+Transitions are counted by the database (`changes_since`), from a position that names the gaps in the history. The
+reason why the history follower of the event feed is not used here is in `dibs.store.postgres.history_gaps`.
 """
 
 from __future__ import annotations
@@ -73,24 +76,24 @@ class StatsSubscriber:
     """A subscriber to updates of the statistics."""
 
     ended: bool = False
-    _round: asyncio.Event = field(default_factory=asyncio.Event)
+    _updated: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:
         """Notify the subscriber of an update."""
-        self._round.set()
+        self._updated.set()
 
     def end(self) -> None:
         """End the subscription."""
         self.ended = True
-        self._round.set()
+        self._updated.set()
 
     async def wait(self, timeout: float) -> bool:
         """Wait for an update; return False after `timeout` seconds or at the end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._round.wait()
-        updated = self._round.is_set() and not self.ended
-        self._round.clear()
+                await self._updated.wait()
+        updated = self._updated.is_set() and not self.ended
+        self._updated.clear()
         return updated
 
 
@@ -120,7 +123,7 @@ class LiveStats:
         self.depths = QueueDepths()
         self.trends = Trends(store)
         self.latencies: Latencies | None = None
-        self.looks = self.counts = 0
+        self.reads = self.counts = 0
         """The number of reads and counts."""
 
         self._subscribers: set[StatsSubscriber] = set()
@@ -279,7 +282,7 @@ class LiveStats:
 
     async def _read(self, ratio: float) -> None:
         """Read the statistics. `ratio`: count again if the last count is older than this multiple of its duration."""
-        self.looks += 1
+        self.reads += 1
         counts = await self._finished_count(ratio)
         position = None if time.monotonic() - self._read_at > MAX_GAP else self._position
         if position is None and counts is None:
@@ -304,11 +307,11 @@ class LiveStats:
     async def _add_transitions(self, position: HistoryPosition, counts: TaskCounts | None) -> None:
         """Add the transitions since the last read; to a new count, the transitions since that count."""
         positions = [position] if counts is None else [position, counts.position]
-        since = await self._store.run_async(self._store.statistics.changes_since(positions))
-        own, latest = since.progress[0], since.progress[-1]
+        changes = await self._store.run_async(self._store.statistics.changes_since(positions))
+        own, latest = changes.progress[0], changes.progress[-1]
         if counts is not None:
             self.depths.count(counts)
-        self.depths.move(latest.moves, since.at)
+        self.depths.move(latest.moves, changes.at)
         self._position = latest.position if latest.whole else None
         self._add_interval(flow_of(own.moves))
 

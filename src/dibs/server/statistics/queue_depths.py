@@ -50,20 +50,19 @@ class WorkersByQueue:
 
     @cached_property
     def _by_queue(self) -> dict[str, list[WorkerInfo]]:
-        at: dict[str, list[WorkerInfo]] = {}
+        by_queue: dict[str, list[WorkerInfo]] = {}
         for worker in self._workers:
             for queue in set(worker.queues or ()):
-                at.setdefault(queue, []).append(worker)
-        return at
+                by_queue.setdefault(queue, []).append(worker)
+        return by_queue
 
     def of(self, queues: Sequence[str] | None = None) -> Sequence[WorkerInfo]:
         """Return the workers that serve one of these queues; all workers for None."""
         if queues is None:
             return self._workers
         found = [*self._for_all_queues, *(worker for queue in queues for worker in self._by_queue.get(queue, ()))]
-        return list(
-            {id(worker): worker for worker in found}.values()
-        )  # different workers may have the same id and incarnation
+        # Compared by identity: different workers may have the same id and incarnation.
+        return list({id(worker): worker for worker in found}.values())
 
     def serving(self, queue: str) -> int:
         """Return the number of workers that serve the queue."""
@@ -97,7 +96,7 @@ class QueueDepths:
         self.at = 0
         self.counted_at = 0
         self.known = False
-        """False before the first count. Until then the numbers are those of an older sample, taken at `at`."""
+        """False before the first count. Until then the numbers come from an older sample, taken at `at`."""
 
         self._oldest: dict[str, float] = {}
         self._filled_at: dict[str, int] = {}
@@ -156,14 +155,14 @@ class QueueDepths:
         elif queue not in self._oldest:
             self._filled_at.setdefault(queue, self.at)
 
-    def update_workers(self, roll: WorkersAndPauses) -> None:
+    def update_workers(self, current: WorkersAndPauses) -> None:
         """Update the workers and paused queues. A change counts only for the queues of the worker."""
-        worker_keys = {_worker_key(worker) for worker in roll.workers}
+        worker_keys = {_worker_key(worker) for worker in current.workers}
         for *_, queues in worker_keys ^ self._worker_keys:
             self.changes.update((None,) if queues is None else queues)
-        self.changes.update(set(roll.paused) ^ set(self.paused))
-        self._worker_keys, self.paused = worker_keys, roll.paused
-        self.workers, self.active_workers = WorkersByQueue(roll.workers), WorkersByQueue(_active(roll.workers))
+        self.changes.update(set(current.paused) ^ set(self.paused))
+        self._worker_keys, self.paused = worker_keys, current.paused
+        self.workers, self.active_workers = WorkersByQueue(current.workers), WorkersByQueue(_active(current.workers))
 
     def _replace(self, depth: dict[QueueName, Counter[str]]) -> None:
         for queue in {*depth, *self.depth}:
@@ -251,7 +250,7 @@ class QueueDepths:
         return sum(self.changes[queue] for queue in queues) + self.changes[None]
 
     def heartbeat(self, queues: Sequence[str] | None = None) -> datetime | None:
-        """Return the latest heartbeat of all workers, or of those that serve one of these queues."""
+        """Return the latest heartbeat of all workers, or of the workers that serve one of these queues."""
         return self.workers.heartbeat if queues is None else _last_heartbeat(self.workers.of(queues))
 
 

@@ -195,7 +195,7 @@ def _decode(body: str, queues: VisibleQueues) -> Sample:
     if queues is None:
         return _head.decode(body if body.endswith("}") else f"{body}}}")
     sample = _raw.decode(body)
-    return _only(sample, [_reading_in.decode(sample.queues[name]) for name in queues if name in sample.queues])
+    return _limited_to(sample, [_reading_in.decode(sample.queues[name]) for name in queues if name in sample.queues])
 
 
 def _points(stored: _StoredSamples, fine: list[FullSample]) -> list[ChartPoint]:
@@ -235,10 +235,10 @@ def _at(sample: S, at: int) -> S:
 def _visible(sample: FullSample, queues: VisibleQueues) -> Sample:
     if queues is None:
         return sample
-    return _only(sample, [sample.queues[name] for name in queues if name in sample.queues])
+    return _limited_to(sample, [sample.queues[name] for name in queues if name in sample.queues])
 
 
-def _only(sample: Sample, readings: list[Reading]) -> Sample:
+def _limited_to(sample: Sample, readings: list[Reading]) -> Sample:
     """Return the sample for some queues, without percentiles, which exist only for all queues."""
     depth = _sum((each.depth for each in readings), len(STATES))
     return Sample(sample.seconds, Reading(depth, _sum((each.flow for each in readings), len(FLOWS))), at=sample.at)

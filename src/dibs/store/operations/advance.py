@@ -1,8 +1,8 @@
 """Advance a workflow after the end of a step: its children may begin, and the last step makes the finalization due.
 
 All of it happens in the transaction that ended the step, while the root of the workflow's tree is locked. A step is
-settled once, so an end that is reported twice is counted once. The counters can be derived from the steps: upkeep mends
-what was missed.
+settled once, so an end that is reported twice is counted once. The counters can be derived from the steps: upkeep
+corrects counters that missed a step.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dibs.store.operations.dialect import Dialect
 from dibs.store.operations.rows import read_workflow
 
 WAITING = ("scheduled", "pending", "blocked")
-"""States of tasks that wait, in the order in which time moves tasks: a task that is promoted meanwhile is found in its
-next state."""
+"""States of tasks that wait. The order is that of a promotion, so a task that is promoted between two statements is
+found in its next state."""
 
 
 class CounterChanges:
-    """By how much the counters of some workflows change."""
+    """The changes of the counters of some workflows."""
 
     def __init__(self) -> None:
         self._changes: defaultdict[int, dict[str, int]] = defaultdict(
@@ -41,7 +41,7 @@ class CounterChanges:
             counts[name] += by
 
     def rows(self) -> list[dict[str, Any]]:
-        """For `count_steps`."""
+        """The rows for `count_steps`."""
         return [{"id": workflow_id, **counts} for workflow_id, counts in sorted(self._changes.items())]
 
 
@@ -54,13 +54,13 @@ class Advance:
     # Lock
 
     def lock_steps(self, task_ids: Collection[int]) -> Statements[set[int]]:
-        """Lock the trees of those tasks that are steps; the ids of the steps."""
+        """Lock the workflow trees of the steps among these tasks. Returns the ids of the steps."""
         rows = yield Statement("steps_among", {"ids": list(task_ids)})
         yield from self.lock_roots(sorted({row[1] for row in rows}))
         return {row[0] for row in rows}
 
     def lock_trees(self, workflow_ids: Collection[int]) -> Statements[set[int]]:
-        """Lock the trees of these workflows; the ids of those that exist."""
+        """Lock the trees of these workflows. Returns the ids of the workflows that exist."""
         rows = yield Statement("roots_of", {"ids": list(workflow_ids)})
         yield from self.lock_roots(sorted({row[1] for row in rows}))
         return {row[0] for row in rows}
@@ -75,9 +75,9 @@ class Advance:
     def advance(
         self, ended: Sequence[int], begun: bool = True, ignored: set[int] | None = None
     ) -> Statements[list[int]]:
-        """Settle steps that have ended, and start their children if their workflow has `begun`. The trees are locked.
-        The ids of the workflows that now wait for their finalization. The steps whose failure is ignored are added to
-        `ignored`."""
+        """Settle steps that have ended, and start their children if their workflow has `begun`. The caller has locked
+        the trees. Returns the ids of the workflows that now wait for their finalization. The steps whose failure is
+        ignored are added to `ignored`."""
         if not ended:
             return []
         changes = CounterChanges()
@@ -87,7 +87,7 @@ class Advance:
         return (yield from self.write_counters(changes))
 
     def write_counters(self, changes: CounterChanges) -> Statements[list[int]]:
-        """Write the counters; the ids of the workflows that now wait for their finalization."""
+        """Write the counters. Returns the ids of the workflows that now wait for their finalization."""
         rows = changes.rows()
         if not rows:
             return []
@@ -119,7 +119,7 @@ class Advance:
         free = [row for row in children if row[3] == 0 and row[4] is None]
         if begun:
             yield from self.make_ready(free, changes)
-        elif free:  # they wait for their workflow, as those without parents do
+        elif free:  # like steps without parents, these steps wait until their workflow begins
             yield Statement("add_waits", rows=[{"task_id": row[0], "more": 1} for row in free])
 
     def make_ready(self, steps: Rows, changes: CounterChanges) -> Statements[None]:
@@ -129,8 +129,8 @@ class Advance:
             yield Statement("ready_steps", {"ids": [row[0] for row in steps]}, change=True)
             for row in steps:
                 changes.add(row[1], active=1)
-            gates = [row[0] for row in steps if row[2] == StepKind.WORKFLOW]
-            steps = (yield from self._begin(gates, changes)) if gates else []
+            sub_steps = [row[0] for row in steps if row[2] == StepKind.WORKFLOW]
+            steps = (yield from self._begin(sub_steps, changes)) if sub_steps else []
 
     def has_begun(self, workflow: Workflow) -> Statements[bool]:
         """True for a top-level workflow, and for a sub-workflow whose step has started."""
@@ -139,11 +139,11 @@ class Advance:
         rows = yield Statement("get", {"ids": [workflow.step_of]})
         return bool(rows) and rows[0][3] == State.CLAIMED
 
-    def _begin(self, gates: list[int], changes: CounterChanges) -> Statements[Rows]:
-        opened = yield Statement("open_gates", {"ids": gates}, change=True)
+    def _begin(self, sub_steps: list[int], changes: CounterChanges) -> Statements[Rows]:
+        opened = yield Statement("start_sub_workflow_steps", {"ids": sub_steps}, change=True)
         workflows = [row[WIDTH] for row in opened]
         for workflow_id in workflows:
-            changes.add(workflow_id)  # one without steps is due at once
+            changes.add(workflow_id)  # the finalization of a workflow without steps is due at once
         yield Statement("begin_workflows", {"ids": workflows})
         steps = yield Statement("begin_steps", {"ids": workflows})
         return [row for row in steps if row[4] is None]
@@ -159,7 +159,7 @@ class Advance:
         yield from self.cancel_waiting(workflow_id, changes)
         if why != STOP_FAILED:
             yield Statement("stop_steps", {"id": workflow_id}, change=True)
-            yield from self.cancel_waiting(workflow_id, changes)  # what was recovered from its worker in between
+            yield from self.cancel_waiting(workflow_id, changes)  # steps that were recovered in between
             for (sub,) in (yield Statement("sub_workflows", {"id": workflow_id})):
                 yield from self.stop(sub, STOP_CANCELLED, changes)
 
@@ -176,9 +176,9 @@ class Advance:
             yield from self._end_finalized(settled, changes)
 
     def _cancel_sub_workflows(self, settled: Rows, changes: CounterChanges) -> Statements[None]:
-        """Sub-workflows whose step was cancelled before it began are cancelled: there is nothing to finalize."""
-        gates = [row[0] for row in settled if row[2] == StepKind.WORKFLOW and row[-1] == State.CANCELLED]
-        for sub in (yield from self.sub_workflows_of(gates)):
+        """Cancel the sub-workflows whose step was cancelled before it began: they have nothing to finalize."""
+        sub_steps = [row[0] for row in settled if row[2] == StepKind.WORKFLOW and row[-1] == State.CANCELLED]
+        for sub in (yield from self.sub_workflows_of(sub_steps)):
             yield from self.cancel_waiting(sub, changes)
             yield Statement("end_workflow", {"id": sub, "state": WorkflowState.CANCELLED.value, "error": None})
 
@@ -192,7 +192,7 @@ class Advance:
     def end_workflow(
         self, workflow: Workflow, state: str, error: str | None, changes: CounterChanges, result: str | None = None
     ) -> Statements[None]:
-        """End the workflow in this state, and the step that it is in another workflow."""
+        """End the workflow in this state, and the step of the outer workflow that represents it."""
         ended = yield Statement("end_workflow", {"id": workflow.id, "state": state, "error": error})
         if not ended or workflow.step_of is None:
             return
@@ -200,12 +200,12 @@ class Advance:
             result = yield from self._last_results(workflow.id)
         outcome = {"id": workflow.step_of, "state": state, "result": result, "error": error}
         for before in ("claimed", "blocked"):
-            if (yield Statement("finish_gate", {**outcome, "from_state": before}, change=True)):
-                begun = before == "claimed" or (yield from self._has_begun_around(workflow.step_of))
+            if (yield Statement("finish_sub_workflow_step", {**outcome, "from_state": before}, change=True)):
+                begun = before == "claimed" or (yield from self._outer_has_begun(workflow.step_of))
                 yield from self.settle([workflow.step_of], changes, begun)
                 return
 
-    def _has_begun_around(self, step: int) -> Statements[bool]:
+    def _outer_has_begun(self, step: int) -> Statements[bool]:
         """True if the workflow of this step, which was cancelled before it began, has begun itself."""
         [(_, workflow_id, *_)] = yield Statement("step", {"ids": [step]})
         workflow = yield from self.read_workflow(workflow_id)
@@ -218,7 +218,7 @@ class Advance:
                 continue
             workflow = yield from self.read_workflow(workflow_id)
             if workflow is None or workflow.state is not WorkflowState.FINALIZING:
-                continue  # it was cancelled with the rest, before its turn came
+                continue  # the finalizer was cancelled with the other steps, before it began
             [(result, error)] = yield Statement("outcome", {"id": task_id})
             state = WorkflowState.COMPLETED if passed else stopped_state(workflow)
             if state is WorkflowState.FAILED and (error is None or workflow.stopping == STOP_DEADLINE):
@@ -267,7 +267,7 @@ def stopped_state(workflow: Workflow) -> WorkflowState:
 
 def deadline_exceeded(workflow: Workflow) -> Failure:
     """The error of a workflow that passed its deadline."""
-    return Failure("DeadlineExceeded", f"It was not done by {workflow.deadline:%Y-%m-%d %H:%M:%S} UTC.")
+    return Failure("DeadlineExceeded", f"The workflow had not ended by {workflow.deadline:%Y-%m-%d %H:%M:%S} UTC.")
 
 
 def finalizer_cancelled(task_id: int) -> Failure:
@@ -281,5 +281,5 @@ def _why_not_finalized(workflow: Workflow, task_id: int) -> Failure:
 
 def _add_settled(settled: Rows, changes: CounterChanges) -> None:
     for _, workflow_id, kind, _, waits, passed, _ in settled:
-        if kind != StepKind.FINALIZER:  # it is not one of those that it waits for
+        if kind != StepKind.FINALIZER:  # the finalizer is not counted: it waits for the counted steps
             changes.add(workflow_id, active=-(waits == 0), ended=1, failures=int(not passed))

@@ -21,7 +21,7 @@ SWEEP_EVERY = 0.1
 """Seconds between two sweeps by claims. A claim that finds nothing always sweeps."""
 
 SWEEPS = 20
-"""Sweeps of one claim at most before it returns nothing; the next claim continues."""
+"""The largest number of sweeps of one claim; the next claim continues."""
 
 CHUNK = 500
 """Tasks that get their random-order numbers in one statement."""
@@ -33,7 +33,7 @@ NUMBER_FOR = 0.02
 
 
 class Sweeper:
-    """Moves tasks that are due, or that their worker lost, back to pending while claims look for tasks."""
+    """Promotes due tasks and recovers lost tasks while claims search for tasks."""
 
     def __init__(self, upkeep: Upkeep) -> None:
         self._upkeep = upkeep
@@ -50,7 +50,7 @@ class Sweeper:
         self.next_at = time.monotonic() + self.every
 
     def sweep(self) -> Statements[int]:
-        """Promote and recover some tasks; how many."""
+        """Promote and recover some tasks. Returns their number."""
         self.postpone()
         promoted = yield from self._upkeep.promote_some()
         recovered = yield from self._upkeep.recover_some()
@@ -58,20 +58,20 @@ class Sweeper:
 
 
 class Claims:
-    """Claim tasks, and look at the tasks that a claim would take."""
+    """Claim tasks, and read the tasks that a claim would take."""
 
     def __init__(self, dialect: Dialect, upkeep: Upkeep) -> None:
         self._dialect = dialect
         self.sweeper = Sweeper(upkeep)
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
-        """Claim up to `count` tasks. A claim that loses a task to another claim gets the next one; fewer only if no
-        others are pending."""
+        """Claim up to `count` tasks. A claim that loses a task to another claim takes the next one. It returns fewer
+        tasks only if no others are pending."""
         return Operation("claim", lambda: self.claim_rows(request), decode=read_claims, request=request)
 
     def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
-        """Claim for several workers at once, which must all request the same kind of task; the first in the list get
-        the first tasks. One statement instead of one each: they would compete for the same tasks."""
+        """Claim for several workers at once. All requests must be for the same kind of task; the first requests get
+        the first tasks. One statement for all, because separate statements would compete for the same tasks."""
         _check_alike(requests)
         holders = [(each.worker_id, each.incarnation) for each in requests for _ in range(each.count)]
         whole = msgspec.structs.replace(requests[0], count=len(holders))
@@ -84,7 +84,8 @@ class Claims:
     def claim_rows(
         self, request: ClaimRequest, *, atomic: bool = False, holders: Holders | None = None
     ) -> Statements[Rows]:
-        """The statements of `claim`: the rows of the claimed tasks. `atomic`: they are in one transaction."""
+        """The statements of `claim`. Returns the rows of the claimed tasks. `atomic`: the statements are in one
+        transaction."""
         if request.request is not None and (claimed := (yield from _claimed_before(request))):
             return claimed
         return (yield from self._dialect.claim(request, self.sweeper, atomic=atomic, holders=holders))
@@ -100,7 +101,7 @@ class Claims:
                     return read_claim(row)
         statement = Statement("claim_by_id", {"id": task_id, **claim_params(request)}, change=True)
         rows = yield statement
-        for _ in range(SWEEPS):  # it may have been due, or its worker dead
+        for _ in range(SWEEPS):  # a sweep may promote or recover the task
             if rows or not (yield from self.sweeper.sweep()):
                 break
             rows = yield statement
@@ -121,9 +122,9 @@ class Claims:
     # Random order
 
     def number_partitions(self, order: str, partitions: Sequence[Partition]) -> Operation[list[Partition]]:
-        """Begin the random order in these partitions: new tasks get their numbers when they are enqueued from here on,
-        and now some of the waiting tasks do. The partitions that are not done. Wakes the claims that found nothing
-        while tasks were locked by this."""
+        """Begin the random order in these partitions. From now on new tasks get their numbers when they are enqueued;
+        this operation numbers some of the waiting tasks. Returns the partitions that are not done. Wakes the claims
+        that found nothing while this operation locked tasks."""
         return Operation("number_partitions", lambda: self._number_partitions(order, partitions), wakes=True)
 
     def _number_partitions(self, order: str, partitions: Sequence[Partition]) -> Statements[list[Partition]]:
@@ -140,7 +141,7 @@ class Claims:
 
 def claim_with_sweeps(take: Callable[[], Statements[Rows]], sweeper: Sweeper) -> Statements[Rows]:
     """Claim with `take`, after a sweep if it is time for one. A claim that finds nothing sweeps until it finds a task
-    or nothing is left to sweep: the tasks that a sweep moves may be for other workers."""
+    or nothing is left to sweep, because the tasks that a sweep moves may not pass the filters of the claim."""
     swept = (yield from sweeper.sweep()) if sweeper.is_due else None
     claims = yield from take()
     for _ in range(SWEEPS):
@@ -193,18 +194,18 @@ def _check_alike(requests: Sequence[ClaimRequest]) -> None:
     first = requests[0]
     for each in requests:
         if each.request is not None or _kind(each) != _kind(first):
-            raise InvalidValue("Only claims of the same kind, without request ids, can be made together.")
+            raise InvalidValue("Only claims of the same kind, without request ids, can be combined.")
 
 
 def _kind(request: ClaimRequest) -> tuple[object, ...]:
-    """The fields that must be equal in claims that are made together."""
+    """The fields that must be equal in claims that are combined."""
     return (
         request.queues, request.types, request.max_attempts_remaining, request.order, request.lease, request.ahead
     )  # fmt: skip
 
 
 def _distribute(requests: Sequence[ClaimRequest], rows: Rows) -> list[list[Claim]]:
-    """To each request as many claims of its worker as it requested; a worker may have sent several requests."""
+    """The claims of each request, as many as it requested. A worker may have sent several requests."""
     held: dict[str, deque[Claim]] = {each.worker_id: deque() for each in requests}
     for claim in read_claims(rows):
         held[claim.worker_id].append(claim)

@@ -55,8 +55,8 @@ class Dialect(Protocol):
     with a higher id."""
 
     def insert_tasks(self, rows: NewRows) -> Statements[dict[int, Stored]]:
-        """Insert the rows whose key is free in their queue, with their history, and return these. No key of a queue is
-        in the rows twice."""
+        """Insert the rows whose key is free in their queue, with their history. Returns the inserted rows. The rows
+        contain a key of a queue at most once."""
 
     def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Statements[None]:
         """Insert the tasks of steps under their ids, with their history."""
@@ -64,16 +64,15 @@ class Dialect(Protocol):
     def claim(
         self, request: ClaimRequest, sweeper: Sweeper, *, atomic: bool, holders: Holders | None
     ) -> Statements[Rows]:
-        """Claim up to `count` pending tasks that pass the filters; a row of each, in the requested order. Tasks that
-        are due, or that their worker lost, are swept first if it is time for that, and always before nothing is
-        returned.
+        """Claim up to `count` pending tasks that pass the filters. Returns their rows in the requested order. A sweep
+        promotes due tasks and recovers lost tasks first, if a sweep is due or the claim would return nothing.
 
         `atomic`: all statements are in one transaction, which an error of any of them rolls back. `holders`: the
         worker of each task, instead of the worker of the request.
         """
 
     def pick(self, filters: Filters) -> Statements[list[int]]:
-        """The ids that a claim would take now, in order."""
+        """The ids of the tasks that a claim would take now, in order."""
 
     def number_some(self, order: str, partition: Partition) -> Statements[bool]:
         """Give the next tasks of the partition their random-order numbers; True if there may be more."""

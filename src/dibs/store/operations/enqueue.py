@@ -14,11 +14,11 @@ from dibs.model.workflow import check_type
 from dibs.store.contract import Observer
 from dibs.store.operation import Coalesce, Mode, Operation, Row, Statement, Statements, run_alone
 from dibs.store.operations.dialect import Dialect, NewRows, Stored
-from dibs.store.operations.rows import KeyOfQueue, NewRow, read_task, seconds
+from dibs.store.operations.rows import KeyOfQueue, NewRow, decode_tags, read_task, seconds
 from dibs.store.operations.validation import TaskToStore, TaskValidation
 
 QUEUE = 4
-"""The place of the queue in a row of `find_keys`: before it stand key_content, key, id and type."""
+"""The index of the queue in a row of `find_keys`, after key_content, key, id and type."""
 
 Answers = dict[int, "Stored | Task | DibsError"]
 Refuse = Callable[[int, DibsError], None]
@@ -33,35 +33,36 @@ class Enqueue:
         self._coalesce = Coalesce(self._store_each, self._store_each)
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
-        """Store the tasks in this order, all or none; a key that is taken in its queue gives the task that has it."""
+        """Store the tasks in this order, all or none. For a key that is taken in its queue, the result is the task
+        that has the key."""
         # Work that needs no database is done here, by the calling thread: the statements may run in the thread that
         # commits for several callers.
-        given = [_given(task) for task in tasks]
-        if len(given) == 1:
-            return self._enqueue_one(given[0])
-        has_key = any(task.key is not None for task in tasks)  # a conflict found after the insert must undo it
+        new = [_to_store(task) for task in tasks]
+        if len(new) == 1:
+            return self._enqueue_one(new[0])
+        has_key = any(task.key is not None for task in tasks)  # a conflict must undo the insert
         return Operation(
             "enqueue",
-            lambda: self._store_all(given),
+            lambda: self._store_all(new),
             wakes=True,
             mode=Mode.TRANSACTION if has_key else Mode.WRITE,
             decode=_read_all,
-            validation=TaskValidation(given),
+            validation=TaskValidation(new),
         )
 
-    def _enqueue_one(self, given: TaskToStore) -> Operation[list[Task]]:
+    def _enqueue_one(self, new: TaskToStore) -> Operation[list[Task]]:
         # The insert of a key that another transaction has inserted waits for the end of that transaction. If several
         # transactions can be open at once, operations that were combined with this one would wait as well, and one of
         # them may be the one that has to end first.
-        waits = self._dialect.many_writers and given.sent.key is not None
+        waits = self._dialect.many_writers and new.sent.key is not None
         return Operation(
             "enqueue",
-            partial(run_alone, self._coalesce, given),
+            partial(run_alone, self._coalesce, new),
             wakes=True,
             decode=_read_one,
-            request=given,
+            request=new,
             coalesce=None if waits else self._coalesce,
-            validation=TaskValidation([given]),
+            validation=TaskValidation([new]),
         )
 
     def store_tasks(self, tasks: Sequence[NewTask], validation: TaskValidation) -> Statements[list[Task]]:
@@ -71,21 +72,22 @@ class Enqueue:
         answers = yield from self._store_all([validation.find(task) for task in tasks])
         return _read_all(answers)
 
-    def _store_all(self, given: Sequence[TaskToStore]) -> Statements[list[Stored | Task]]:
+    def _store_all(self, new: Sequence[TaskToStore]) -> Statements[list[Stored | Task]]:
         """Store all of the tasks or none."""
-        if not given:
+        if not new:
             return []
-        _check_keys_of(given)
-        return (yield from self._insert_or_join(given, {}, _raise))
+        _check_keys_of(new)
+        return (yield from self._insert_or_join(new, {}, _raise))
 
-    def _store_each(self, given: Sequence[TaskToStore]) -> Statements[list[Stored | Task | DibsError]]:
+    def _store_each(self, new: Sequence[TaskToStore]) -> Statements[list[Stored | Task | DibsError]]:
         """Store each task, or answer it with its error."""
         answers: Answers = {}
-        return (yield from self._insert_or_join(given, answers, answers.__setitem__))
+        return (yield from self._insert_or_join(new, answers, answers.__setitem__))
 
-    def _insert_or_join(self, given: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[list[Any]]:
-        """Insert the tasks, join those whose key is taken to the existing task; an answer for each, in order."""
-        waiting = yield from self._valid_rows(given, answers, refuse)
+    def _insert_or_join(self, new: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[list[Any]]:
+        """Insert the tasks. The answer for a task whose key is taken is the existing task. Returns the answers in
+        order."""
+        waiting = yield from self._valid_rows(new, answers, refuse)
         while waiting:
             inserted = yield from self._dialect.insert_tasks(_first_of_each_key(waiting))
             answers.update(inserted)
@@ -94,22 +96,22 @@ class Enqueue:
             waiting = {place: row for place, row in waiting.items() if place not in inserted}
             if waiting:
                 waiting = yield from self._join_existing(waiting, answers, refuse)
-        return [answers[place] for place in range(len(given))]
+        return [answers[place] for place in range(len(new))]
 
-    def _valid_rows(self, given: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[NewRows]:
+    def _valid_rows(self, new: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[NewRows]:
         """The rows to insert; their params were validated before (see validation.py). A task with invalid params is
         refused, unless its key was stored before, when the params were valid: repeating an enqueue is safe whatever
         schema was registered since."""
-        invalid = {place: each.row for place, each in enumerate(given) if each.error is not None}
+        invalid = {place: each.row for place, each in enumerate(new) if each.error is not None}
         if keyed := {place: row for place, row in invalid.items() if row.key is not None}:
             yield from self._join_existing(keyed, answers, refuse)
         for place in invalid:
-            if place not in answers and (error := given[place].error) is not None:
+            if place not in answers and (error := new[place].error) is not None:
                 refuse(place, error)
-        return {place: each.row for place, each in enumerate(given) if each.error is None}
+        return {place: each.row for place, each in enumerate(new) if each.error is None}
 
     def _join_existing(self, rows: NewRows, answers: Answers, refuse: Refuse) -> Statements[NewRows]:
-        """Answer the rows whose key has a task; return the others."""
+        """Answer the rows whose key is taken with the existing task. Returns the other rows."""
         by_name = yield from find_keys(rows.values())
         for place, row in rows.items():
             if (existing := by_name.get(row.name)) is None:
@@ -122,7 +124,7 @@ class Enqueue:
 
 
 def find_keys(rows: Iterable[NewRow]) -> Statements[dict[KeyOfQueue, Row]]:
-    """The rows of `find_keys` for those of these rows whose key is taken in their queue."""
+    """The rows of `find_keys`, for the new rows whose key is taken in their queue."""
     keys = [{"key": row.key, "queue": row.queue} for row in rows if row.key is not None]
     found = (yield Statement("find_keys", rows=keys)) if keys else []
     return {(row[QUEUE], row[1]): row for row in found}
@@ -132,15 +134,15 @@ def _raise(place: int, error: DibsError) -> NoReturn:
     raise error
 
 
-def _given(task: NewTask) -> TaskToStore:
+def _to_store(task: NewTask) -> TaskToStore:
     check_type(task)
     return TaskToStore(task)
 
 
-def _check_keys_of(given: Iterable[TaskToStore]) -> None:
+def _check_keys_of(new: Iterable[TaskToStore]) -> None:
     """In a batch that is stored as a whole, a key of a queue must have one content only."""
     contents: dict[KeyOfQueue, str | None] = {}
-    for row in (each.sent for each in given):
+    for row in (each.sent for each in new):
         if row.key is not None and contents.setdefault(row.name, row.key_content) != row.key_content:
             raise KeyConflict(row.key)
 
@@ -171,5 +173,5 @@ def _read(answer: Stored | Task) -> Task:
     return Task(
         task_id, row.type, row.queue, STATES[state], decode(row.params), row.priority, 0, row.max_attempts, 0,
         from_micros(created_at), from_micros(run_at), row.type_version, seconds(row.timeout), None, None, None, None,
-        row.key, False, None, None, None, None, False, 0, None, row.trace
+        row.key, False, None, None, None, None, False, 0, None, row.trace, None, decode_tags(row.tags)
     )  # fmt: skip

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
+
+import msgspec
+
+from dibs.codec import encode
+from dibs.model.checks import to_micros
+from dibs.model.search import DeadFilter, TaskMatch
 
 FILTERS = {
     # Tasks. A search compares the state without an index, because it finds its tasks by their ids.
@@ -17,6 +24,8 @@ FILTERS = {
     "worker": "worker_id = :worker",
     "since": "created_at >= :since",
     "until": "created_at < :until",
+    # Each tag is searched in the stored JSON with its quotation marks, which no tag contains.
+    "tags": "NOT EXISTS (SELECT 1 FROM {{text_items: :tags}} WHERE {{strpos}}(coalesce(tags, ''), item.value) = 0)",
     "cursor": "id < :cursor",
     "error": "{{strpos}}({{error_text}}, :error) > 0",
     # The text is in the params, as given or as JSON writes it, or in the error. An error is parsed only if a part of
@@ -38,6 +47,38 @@ FILTERS = {
     "workflow_floor": "workflow.id >= :workflow_floor",
     "workflow_ids": "workflow.id {{in: ids}}",
     "workflow_queues": "{{all_in_queues}}",
+}
+
+
+SEARCH_FILTERS = ("dead", "type", "queue", "queues", "key", "worker", "since", "until", "tags", "text")
+LIST_FILTERS = ("state", "dead", "type", "queue", "queues", "error", "tags", "cursor")
+DEAD_LETTER_FILTERS = ("queue", "type", "error", "tags")
+
+
+def filter_params(which: TaskMatch | DeadFilter) -> dict[str, Any]:
+    """The fields of a filter as the parameters of its conditions."""
+    given = msgspec.structs.asdict(which)
+    return {name: _TO_PARAMETER[name](value) if name in _TO_PARAMETER else value for name, value in given.items()}
+
+
+def _quoted_tags(tags: Sequence[str] | None) -> str | None:
+    return None if tags is None else encode([f'"{tag}"' for tag in tags])
+
+
+def _micros(time: datetime | None) -> int | None:
+    return None if time is None else to_micros(time)
+
+
+def _list(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else list(names)
+
+
+_TO_PARAMETER: dict[str, Callable[[Any], Any]] = {
+    "queues": _list,
+    "dead": lambda dead: True if dead else None,
+    "since": _micros,
+    "until": _micros,
+    "tags": _quoted_tags,
 }
 
 

@@ -1,7 +1,7 @@
 """Finalize workflows: exactly one processor decides about a workflow, under a claim with a token and a lease.
 
-A processor that does not get the claim loses nothing: the workflow's row says that its finalization is due until it is
-done.
+A processor that crashes or does not get the claim loses nothing: the workflow's row shows that the finalization is due
+until it is done.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Finalize:
         self._statements = statements
 
     def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
-        """The right to finalize, for one processor alone."""
+        """Claim the right to finalize, for one processor alone."""
         check_name(processor, "The processor's id")
         return Operation(
             "claim_finalization",
@@ -107,17 +107,17 @@ def _read_claim(workflow_id: int, processor: str, answer: FinalizationAnswer) ->
 
 
 def _check_claim(processor: str, token: int) -> None:
-    """A processor and a token that a claim may have."""
+    """Raise InvalidValue for a processor id or token that no claim can have."""
     check_name(processor, "The processor's id")
     check_integer(token, "token", 0, 2**63 - 1)
 
 
 def finalization_lost(workflow: Workflow, processor: str, token: int) -> FinalizationLost:
-    """The claim is not this processor's under this token."""
+    """The error: this processor does not hold the claim under this token."""
     if workflow.state is not WorkflowState.RUNNING:
         where = f"it is {workflow.state}"
     elif workflow.finalization_by is None:
-        where = "nobody holds it now"
+        where = "no processor holds it now"
     else:
         where = f"{workflow.finalization_by} holds it under token {workflow.finalization_token}"
     message = f"{processor} does not hold the finalization of workflow {workflow.id} under token {token}: {where}."

@@ -1,4 +1,4 @@
-"""Finish tasks: write their outcomes, each fenced by the token of its claim; and claim the next tasks with that."""
+"""Finish tasks: write outcomes, each fenced by the token of its claim; exchange: claim in the same transaction."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ T = TypeVar("T")
 
 RowsByStatement = dict[str, list[dict[str, Any]]]
 Prepared = tuple[RowsByStatement, dict[ClaimName, FinishResult]]
-"""The rows for each statement, and the answers to those whose result dibs cannot store."""
+"""The rows for each statement, and the errors of outcomes whose result dibs cannot store."""
 
 
 PORTION = 16 * 1024 * 1024
-"""Characters of results and errors that one statement holds at most."""
+"""The largest number of characters of results and errors in one statement."""
 
 FEW = 8
-"""Outcomes that never exceed a statement, whatever they hold: each is limited to 1 MiB."""
+"""A number of outcomes that always fits into one statement: each is limited to 1 MiB."""
 
 PLAIN: Words = (("whose", "{{not_a_step}}"),)
-"""The statement leaves steps of workflows alone."""
+"""The statement does not change steps of workflows."""
 
 
 class Finish:
@@ -80,7 +80,7 @@ class Finish:
         self._observer = observer
 
     def finish(self, reports: Sequence[OutcomeReport]) -> Operation[list[FinishResult]]:
-        """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
+        """Write many outcomes at once. Each outcome is fenced and has its own answer: the result, or an error."""
         prepared = prepare(reports)
         validation = validation_of(reports)
         return Operation(
@@ -95,13 +95,13 @@ class Finish:
     def _finish_item_by_item(
         self, reports: Sequence[OutcomeReport], validation: TaskValidation | None
     ) -> Statements[list[FinishResult]]:
-        """Write each outcome in a savepoint of its own: one that the database refuses is answered with the refusal.
+        """Write each outcome in a savepoint of its own. If the database refuses an outcome, its answer is that error.
 
         Workflows are locked before tasks, and tasks in the order of their ids, as everywhere else.
         """
         yield BeginTransaction()
-        among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
-        yield from self._advance.lock_roots(sorted({row[1] for row in among}))
+        step_rows = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
+        yield from self._advance.lock_roots(sorted({row[1] for row in step_rows}))
         answers: dict[ClaimName, FinishResult] = {}
         for report in sorted(reports, key=lambda report: report[0].task_id):
             answers[claim_name(report[0])] = yield from self._finish_one(report, validation)
@@ -128,20 +128,20 @@ class Finish:
         plain = _rows_of(statements, lambda name: name not in steps) if steps else statements
         done = yield from self._write(plain, PLAIN)
         self._observer.moved(done)
-        answers.update((_claim_in(row), _finished(row)) for row in done)
+        answers.update((_claim_of_change(row), _finished(row)) for row in done)
         steps |= {
             claim_name(ref) for ref, _ in reports if not isinstance(ref, Claim) and claim_name(ref) not in answers
         }
-        if steps:  # known to be steps, or a reference that does not say whether its task is a step
-            theirs = [report for report in reports if claim_name(report[0]) in steps]
-            yield from self._finish_steps(theirs, statements, answers, validation)
+        if steps:  # also references to claims, which do not show whether their task is a step
+            step_reports = [report for report in reports if claim_name(report[0]) in steps]
+            yield from self._finish_steps(step_reports, statements, answers, validation)
         refused = [report for report in reports if claim_name(report[0]) not in answers]
         if refused:
             answers.update((yield from self._answer_refused(refused)))
         return [answers[claim_name(ref)] for ref, _ in reports]
 
     def _write(self, statements: RowsByStatement, whose: Words) -> Statements[Rows]:
-        """Write the outcomes; a row for each that was written."""
+        """Write the outcomes. Returns a row for each outcome that was written."""
         done: Rows = []
         for name, rows in statements.items():
             for some in _portions(rows):
@@ -157,15 +157,15 @@ class Finish:
     ) -> Statements[None]:
         """Write the outcomes of steps and advance their workflows, in one transaction that locks the workflows. Whether
         a task is a step, and of which tree, never changes, so it is read before."""
-        among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
-        if not among and not _growing(reports):
+        step_rows = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
+        if not step_rows and not _any_adds_steps(reports):
             return
         yield BeginTransaction()
-        yield from self._advance.lock_roots(sorted({row[1] for row in among}))
+        yield from self._advance.lock_roots(sorted({row[1] for row in step_rows}))
         added = {} if validation is None else (yield from self._plan_steps(reports, answers, validation))
-        open_ones = {claim_name(ref) for ref, _ in reports} - answers.keys()
-        done = yield from self._write(_rows_of(statements, open_ones.__contains__), ALL_TASKS)
-        answers.update((_claim_in(row), _finished(row)) for row in done)
+        unanswered = {claim_name(ref) for ref, _ in reports} - answers.keys()
+        done = yield from self._write(_rows_of(statements, unanswered.__contains__), ALL_TASKS)
+        answers.update((_claim_of_change(row), _finished(row)) for row in done)
         ended, ignored = [row for row in done if row[3] in FINAL], set[int]()
         if ended:
             yield from self._advance_workflows(ended, added, answers, ignored)
@@ -197,11 +197,11 @@ class Finish:
         """Advance the workflows of these steps. The answer to one report of each workflow that now waits for its
         finalization names the workflow. The steps whose failure is ignored are added to `ignored`."""
         for row in ended:
-            if row[3] == State.COMPLETED and (grown := added.get(_claim_in(row))) is not None:
-                yield from self._graph.add_planned_steps(grown)
+            if row[3] == State.COMPLETED and (planned := added.get(_claim_of_change(row))) is not None:
+                yield from self._graph.add_planned_steps(planned)
         due = yield from self._advance.advance([row[0] for row in ended], ignored=ignored)
-        for workflow_id, row in zip(due, ended, strict=False):  # a due one that finds no report is left to upkeep
-            answers[_claim_in(row)] = msgspec.structs.replace(_finished(row), finalize=workflow_id)
+        for workflow_id, row in zip(due, ended, strict=False):  # upkeep finalizes the rest
+            answers[_claim_of_change(row)] = msgspec.structs.replace(_finished(row), finalize=workflow_id)
 
     def _answer_refused(self, reports: Sequence[OutcomeReport]) -> Statements[dict[ClaimName, FinishResult]]:
         refs = [ref for ref, _ in reports]
@@ -280,37 +280,37 @@ def _bytes_of(row: Mapping[str, Any]) -> int:
 
 
 def _rows_of(statements: RowsByStatement, which: Callable[[ClaimName], bool]) -> RowsByStatement:
-    return {name: [row for row in rows if which(_named(row))] for name, rows in statements.items()}
+    return {name: [row for row in rows if which(_claim_of_params(row))] for name, rows in statements.items()}
 
 
 def _is_step(ref: AnyClaim, outcome: Outcome) -> bool:
     """True if the report shows that the task is a step: it has the whole claim, or adds steps."""
-    return (isinstance(ref, Claim) and ref.task.workflow_id is not None) or _grows(outcome)
+    return (isinstance(ref, Claim) and ref.task.workflow_id is not None) or _adds_steps(outcome)
 
 
-def _grows(outcome: Outcome) -> bool:
+def _adds_steps(outcome: Outcome) -> bool:
     return isinstance(outcome, Completed) and bool(outcome.steps)
 
 
 def validation_of(reports: Sequence[OutcomeReport]) -> TaskValidation | None:
-    """The params of the steps that are added; None where there are none."""
-    if not _growing(reports):
+    """The validation of the steps that these outcomes add; None if they add none."""
+    if not _any_adds_steps(reports):
         return None
     return TaskValidation.of(
         task for _, outcome in reports if isinstance(outcome, Completed) for task in tasks_in(outcome.steps)
     )
 
 
-def _growing(reports: Sequence[OutcomeReport]) -> bool:
-    return any(_grows(outcome) for _, outcome in reports)
+def _any_adds_steps(reports: Sequence[OutcomeReport]) -> bool:
+    return any(_adds_steps(outcome) for _, outcome in reports)
 
 
-def _named(row: Mapping[str, Any]) -> ClaimName:
+def _claim_of_params(row: Mapping[str, Any]) -> ClaimName:
     """The claim that a row for a statement is about."""
     return row["id"], row["token"], row["worker_id"]
 
 
-def _claim_in(row: Row) -> ClaimName:
+def _claim_of_change(row: Row) -> ClaimName:
     """The claim that a row of a change is about."""
     return row[0], row[5], row[4]
 
@@ -397,15 +397,15 @@ def _difference(ref: AnyClaim, outcome: Outcome, task: Task | None, detail: str 
 
 
 def _repeated(ref: AnyClaim, state: State, task: Task | None) -> Finished:
-    """The state that the outcome led to; when the task went on since, its `run_at` then is no longer known."""
+    """The state that the outcome led to. If the task has changed since, the `run_at` of that time is unknown."""
     unmoved = task is not None and (task.state, task.token) == (state, ref.token)
     run_at = task.run_at if task is not None and unmoved and state not in FINAL else None
     return Finished(ref.task_id, state, task.attempts if task else 0, run_at, repeated=True)
 
 
 def _outcome_of(event: str, detail: str | None) -> str:
-    """What the worker outcome. A task that somebody had asked to stop is cancelled by a failure or a release as well;
-    the detail then tells which it was."""
+    """The outcome that the worker reported. If the cancellation of a task was requested, a failure or a release cancels
+    the task as well; then the detail of the entry shows which of them it was."""
     if event != Event.CANCELLED or detail is None:
         return event
     return Event.RELEASED if "outcome" in decode(detail) else Event.FAILED

@@ -44,15 +44,15 @@ ExistingSteps = Mapping[str, tuple[int, bool | None]]
 
 @dataclass
 class GraphRows:
-    """The rows of new steps, as they are put together."""
+    """The rows of new steps, collected before they are inserted."""
 
     ids: list[int]
     validation: TaskValidation
     tasks: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     edges: list[dict[str, int]] = field(default_factory=list)
-    gates: Rows = field(default_factory=list)
-    """Sub-workflows that begin at once."""
+    sub_steps: Rows = field(default_factory=list)
+    """Steps that represent sub-workflows which begin at once."""
 
     def next_id(self) -> int:
         """An id for the next task."""
@@ -61,7 +61,7 @@ class GraphRows:
 
 @dataclass(frozen=True)
 class TargetWorkflow:
-    """The workflow that gets the steps. `begun`: what waits for nothing may run."""
+    """The workflow that gets the steps. `begun`: steps without open parents may run."""
 
     workflow_id: int
     root_id: int
@@ -71,7 +71,7 @@ class TargetWorkflow:
 
 @dataclass(frozen=True)
 class StepBatch:
-    """Steps for one workflow, its finalizer, the steps that it has already, and how the params were validated."""
+    """Steps to insert into one workflow: its finalizer, its existing steps, and the validation of the params."""
 
     target: TargetWorkflow
     steps: Sequence[NewStep]
@@ -101,13 +101,13 @@ class Graph:
         self._observer = observer
 
     def check_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Statements[ExistingSteps]:
-        """The existing steps that these are after. Raises InvalidGraph where one is missing, or a new name is taken."""
+        """The existing parents of these steps. Raises InvalidGraph if a parent is missing or a new name is taken."""
         found = yield from self.find_steps(workflow_id, steps)
         check_graph(steps, known=list(found))
         return found
 
     def find_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Statements[ExistingSteps]:
-        """The existing steps that these are after, or whose names they have."""
+        """The existing steps that are parents of these steps or have the same names."""
         names = {name for step in steps for name in (step.name, *step.after)}
         rows = yield Statement("find_steps", {"id": workflow_id, "keys": sorted(names)})
         return {row[0]: (row[1], None if row[2] is None else bool(row[2])) for row in rows}
@@ -123,48 +123,49 @@ class Graph:
             parents = yield Statement("step", {"ids": [workflow.step_of]})
             workflow = (yield from self._advance.read_workflow(parents[0][1])) if parents else None
 
-    def insert_graph(self, part: StepBatch, changes: CounterChanges) -> Statements[dict[str, int]]:
-        """Insert the steps; the task of each by its name. The tree is held, or nobody knows of it yet."""
-        count = size_of(part.steps) + _finalizers(part.steps) + (part.finalizer is not None)
+    def insert_graph(self, batch: StepBatch, changes: CounterChanges) -> Statements[dict[str, int]]:
+        """Insert the steps. Returns the task of each step by its name. The caller has locked the tree, or has inserted
+        the workflow in this transaction."""
+        count = size_of(batch.steps) + _finalizers(batch.steps) + (batch.finalizer is not None)
         if count == 0:
             return {}
         ids = yield Statement("fresh_ids", {"count": count})
-        graph = GraphRows([row[0] for row in ids], part.validation)
-        names = yield from self._number(part, graph, changes)
+        graph = GraphRows([row[0] for row in ids], batch.validation)
+        names = yield from self._number(batch, graph, changes)
         yield from self._dialect.insert_step_tasks(graph.tasks)
         self._observer.added(row["queue"] for row in graph.tasks)
         yield Statement("add_steps", rows=graph.steps)
         if graph.edges:
             yield Statement("add_edges", rows=graph.edges)
-        yield from self._advance.make_ready(graph.gates, changes)
+        yield from self._advance.make_ready(graph.sub_steps, changes)
         return names
 
-    def _number(self, part: StepBatch, graph: GraphRows, changes: CounterChanges) -> Statements[dict[str, int]]:
-        """Give every task its id, and the rows of the part to the graph; then those of its sub-workflows."""
+    def _number(self, batch: StepBatch, graph: GraphRows, changes: CounterChanges) -> Statements[dict[str, int]]:
+        """Give every task its id and add the rows of the batch to the graph, then those of its sub-workflows."""
         first, names = len(graph.tasks), {}
-        for step in part.steps:
-            names[step.name] = self._put(part.target, step, graph)
-        _link(part, names, graph, first)
-        _start(part.target, graph, first, changes)
-        changes.add(part.target.workflow_id, steps=len(part.steps))
-        if part.finalizer is not None:
-            yield from self._put_finalizer(part.target, part.finalizer, graph)
-        for step in part.steps:
+        for step in batch.steps:
+            names[step.name] = self._put(batch.target, step, graph)
+        _link(batch, names, graph, first)
+        _start(batch.target, graph, first, changes)
+        changes.add(batch.target.workflow_id, steps=len(batch.steps))
+        if batch.finalizer is not None:
+            yield from self._put_finalizer(batch.target, batch.finalizer, graph)
+        for step in batch.steps:
             if step.workflow is not None:
-                yield from self._number_sub(part.target, step.workflow, names[step.name], graph, changes)
+                yield from self._number_sub(batch.target, step.workflow, names[step.name], graph, changes)
         return names
 
     def _number_sub(
-        self, target: TargetWorkflow, new: NewWorkflow, gate: int, graph: GraphRows, changes: CounterChanges
+        self, target: TargetWorkflow, new: NewWorkflow, sub_step: int, graph: GraphRows, changes: CounterChanges
     ) -> Statements[None]:
-        sub_id = yield from self.insert_workflow(new, root_id=target.root_id, step_of=gate)
+        sub_id = yield from self.insert_workflow(new, root_id=target.root_id, step_of=sub_step)
         sub = TargetWorkflow(sub_id, target.root_id, new.on_failure, begun=False)
         yield from self._number(StepBatch(sub, new.steps, new.finalizer), graph, changes)
 
     def insert_workflow(
         self, new: NewWorkflow, *, root_id: int | None = None, step_of: int | None = None, content: str | None = None
     ) -> Statements[Any]:
-        """The new workflow's id; None where its key is taken."""
+        """Insert the workflow. Returns its id; None if its key is taken."""
         moment = to_micros(new.deadline) if isinstance(new.deadline, datetime) else None
         seconds = None if new.deadline is None or moment is not None else round(float(new.deadline) * 1e6)  # type: ignore[arg-type]
         rows = yield Statement(
@@ -187,8 +188,8 @@ class Graph:
         policy = str(step.on_failure or target.on_failure)
         if step.task is not None:
             return self._append(target, step.task, graph, name=step.name, kind=StepKind.TASK, on_failure=policy)
-        gate = _gate(step.workflow)
-        return self._append(target, gate, graph, name=step.name, kind=StepKind.WORKFLOW, on_failure=policy)
+        sub_step = _sub_step(step.workflow)
+        return self._append(target, sub_step, graph, name=step.name, kind=StepKind.WORKFLOW, on_failure=policy)
 
     def _put_finalizer(self, target: TargetWorkflow, task: NewTask, graph: GraphRows) -> Statements[None]:
         policy = OnFailure.FAIL
@@ -210,16 +211,19 @@ class Graph:
     def plan_steps(
         self, task_id: int, steps: Sequence[NewStep], validation: TaskValidation, planned: Collection[AddedSteps] = ()
     ) -> Statements[AddedSteps]:
-        """Name and check the steps that this task adds; InvalidValue where they cannot be added. The tree is held.
+        """Name and check the steps that this task adds. Raises InvalidValue if they cannot be added. The caller has
+        locked the tree.
 
-        `planned`: what other steps add in the same transaction.
+        `planned`: the steps that other tasks add in the same transaction.
         """
         rows = yield Statement("step", {"ids": [task_id]})
         if not rows:
-            raise InvalidValue(f"Task {task_id} is no step of a workflow: it cannot add steps to one.")
+            raise InvalidValue(f"Task {task_id} is not a step of a workflow, so it cannot add steps.")
         _, workflow_id, name, kind, _, _, stopping, on_failure, root_id = rows[0]
         if kind == StepKind.FINALIZER:
-            raise InvalidValue("A finalizer cannot add steps: its workflow is over.", hint="Start another workflow.")
+            raise InvalidValue(
+                "A finalizer cannot add steps: it is the last step of its workflow.", hint="Start another workflow."
+            )
         check_room((yield from self._advance.read_workflow(workflow_id)), steps)
         validation.check(tasks_in(steps))
         taken = {step.name for other in planned if other.target.workflow_id == workflow_id for step in other.steps}
@@ -232,8 +236,8 @@ class Graph:
     def _named(
         self, workflow_id: int, parent: str, task_id: int, steps: Sequence[NewStep], taken: Collection[str]
     ) -> Statements[tuple[list[NewStep], ExistingSteps]]:
-        """The steps under names that are free in the workflow, and the existing steps that they wait for. The names
-        depend on nothing that another attempt could change: the tree is held, and a step is completed once."""
+        """The steps under names that are free in the workflow, and the existing steps that they wait for. The names do
+        not depend on anything that another attempt could change: the tree is locked, and a step is completed once."""
         while True:
             named = _under(parent, task_id, steps, taken)
             existing = yield from self.find_steps(workflow_id, named)
@@ -250,15 +254,15 @@ class Graph:
     def _check_order(self, task_id: int, steps: Sequence[NewStep], existing: ExistingSteps) -> Statements[None]:
         """The steps that wait for the task will wait for the added steps, which therefore must not wait for them."""
         parents = {name: existing[name] for step in steps for name in step.after if name in existing}
-        open_ones = [parent for parent, passed in parents.values() if not passed and parent != task_id]
-        if open_ones and (yield Statement("descendants", {"ids": open_ones, "id": task_id})):
+        open_parents = [parent for parent, passed in parents.values() if not passed and parent != task_id]
+        if open_parents and (yield Statement("descendants", {"ids": open_parents, "id": task_id})):
             raise InvalidGraph(
-                f"A step that task {task_id} adds is after one that itself waits for task {task_id}.",
-                hint="What waits for a step waits for all that it adds as well: take that dependency out.",
+                f"A step that task {task_id} adds has a parent that itself waits for task {task_id}.",
+                hint="Steps that wait for a step also wait for the steps that it adds. Remove that dependency.",
             )
 
     def add_planned_steps(self, added: AddedSteps) -> Statements[None]:
-        """Insert the steps between the one that adds them, which settles next, and those that wait for it."""
+        """Insert the steps between the step that adds them, which is settled next, and its children."""
         changes = CounterChanges()
         children = [row[0] for row in (yield Statement("children", {"id": added.task_id}))]
         names = yield from self.insert_graph(
@@ -278,36 +282,36 @@ class Graph:
     def _cancel_added(self, added: AddedSteps, names: Mapping[str, int], changes: CounterChanges) -> Statements[None]:
         """The workflow is stopping: cancel the added steps."""
         yield from self._advance.cancel_waiting(added.target.workflow_id, changes)
-        gates = [names[step.name] for step in added.steps if step.workflow is not None]
-        for sub in (yield from self._advance.sub_workflows_of(gates)):
+        sub_steps = [names[step.name] for step in added.steps if step.workflow is not None]
+        for sub in (yield from self._advance.sub_workflows_of(sub_steps)):
             yield from self._advance.stop(sub, STOP_CANCELLED, changes)
 
 
-def _link(part: StepBatch, names: Mapping[str, int], graph: GraphRows, first: int) -> None:
-    for step, row in zip(part.steps, graph.steps[first:], strict=True):
+def _link(batch: StepBatch, names: Mapping[str, int], graph: GraphRows, first: int) -> None:
+    for step, row in zip(batch.steps, graph.steps[first:], strict=True):
         for name in step.after:
-            parent, passed = (names[name], None) if name in names else part.existing[name]
+            parent, passed = (names[name], None) if name in names else batch.existing[name]
             graph.edges.append({"parent_id": parent, "child_id": row["task_id"]})
             row["waits"] += not passed
-        if not part.target.begun and row["waits"] == 0:
+        if not batch.target.begun and row["waits"] == 0:
             row["waits"] = 1  # for its workflow to begin
 
 
 def _start(target: TargetWorkflow, graph: GraphRows, first: int, changes: CounterChanges) -> None:
-    """What waits for nothing may run at once."""
+    """Make the steps that wait for nothing runnable."""
     for task, step in zip(graph.tasks[first:], graph.steps[first:], strict=True):
         if step["waits"]:
             continue
         if step["kind"] == StepKind.WORKFLOW:
-            graph.gates.append((step["task_id"], target.workflow_id, StepKind.WORKFLOW, 0))
+            graph.sub_steps.append((step["task_id"], target.workflow_id, StepKind.WORKFLOW, 0))
         else:
             task["blocked"] = False
             changes.add(target.workflow_id, active=1)
 
 
-def _gate(workflow: NewWorkflow | None) -> NewTask:
-    """The task that stands for a sub-workflow, in the queue of its tasks. If they are in several, it is in one of its
-    own: its result is made of theirs, and a key that is limited to some of the queues must not see it."""
+def _sub_step(workflow: NewWorkflow | None) -> NewTask:
+    """The task that represents a sub-workflow, in the queue of its tasks. If the tasks are in several queues, it is in
+    a queue of its own: its result contains theirs, and a key that is limited to some of the queues must not see it."""
     assert workflow is not None
     queues = {task.queue for task in workflow.tasks()} or {DEFAULT_QUEUE}
     queue = queues.pop() if len(queues) == 1 else WORKFLOW_STEP
@@ -315,18 +319,18 @@ def _gate(workflow: NewWorkflow | None) -> NewTask:
 
 
 def size_of(steps: Sequence[NewStep]) -> int:
-    """How many steps these are, those of sub-workflows included."""
+    """The number of these steps and of the steps of their sub-workflows."""
     return sum(1 if step.workflow is None else 1 + step.workflow.size for step in steps)
 
 
 def _finalizers(steps: Sequence[NewStep]) -> int:
-    """How many sub-workflows have one."""
+    """The number of finalizers of the sub-workflows."""
     subs = [step.workflow for step in steps if step.workflow is not None]
     return sum((sub.finalizer is not None) + _finalizers(sub.steps) for sub in subs)
 
 
 def check_room(workflow: Workflow | None, steps: Sequence[NewStep]) -> None:
-    """A workflow that grows has the same bound as one that is started."""
+    """Raise InvalidValue if the workflow would have too many steps, with the same limit as for a new workflow."""
     if workflow is not None and workflow.steps + size_of(steps) > MAX_STEPS:
         message = f"Workflow {workflow.id} would have more than {MAX_STEPS:,} steps."
         raise InvalidValue(message, hint="Start another workflow for the rest.")
@@ -343,13 +347,13 @@ def _check_parents(task_id: int, steps: Sequence[NewStep], only: Sequence[str]) 
     if rows:
         _, workflow_id, own, *_ = rows[0]
         named = _under(own, task_id, steps)
-        asked = {own, *(parent for step in named for parent in step.after)} - {step.name for step in named}
-        found = yield Statement("find_steps", {"id": workflow_id, "keys": sorted(asked)})
+        requested = {own, *(parent for step in named for parent in step.after)} - {step.name for step in named}
+        found = yield Statement("find_steps", {"id": workflow_id, "keys": sorted(requested)})
         ours = [row[0] for row in found if row[3] in only]
         if own in ours:
             check_graph(named, known=ours)
             return
-    check_graph(steps)  # a caller of other queues sees no such step, and so no step that it could name
+    check_graph(steps)  # the caller cannot see the step, so no existing name is valid
 
 
 def _under(parent: str, task_id: int, steps: Sequence[NewStep], taken: Collection[str] = ()) -> list[NewStep]:
@@ -363,7 +367,7 @@ def _under(parent: str, task_id: int, steps: Sequence[NewStep], taken: Collectio
 
 
 def _parents(step: NewStep, names: Mapping[str, str]) -> list[str]:
-    """The full names of the steps that this step is after. A name means the step that is added under it, if there is
+    """The full names of the parents of this step. A name means the step that is added under it, if there is
     one, else a step that the workflow has. A step's own name always means the latter: a step that adds a step of its
     own type gives it its own name, and no step can wait for itself."""
     return [each if each == step.name else names.get(each, each) for each in step.after]

@@ -1,4 +1,4 @@
-"""Read the history: of one task, of all tasks page by page, and its end."""
+"""Read the history: of one task, or of all tasks page by page."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class History:
     """Read the append-only record of the changes of tasks."""
 
     def task_history(self, task_id: int) -> Operation[list[HistoryEntry]]:
-        """Everything that happened to the task, in order; it outlives the task itself."""
+        """All entries about the task, in order. They can outlive the task."""
         return Operation("task_history", lambda: _history(Statement("history", {"id": task_id})), mode=Mode.READ)
 
     def latest_history(self, task_id: int, limit: int) -> Operation[RecentHistory]:
-        """The newest `limit` things that happened to the task, in order, and how many there were."""
+        """The newest `limit` entries about the task, in order, and the number of all its entries."""
         check_integer(limit, "limit", 1, 2**31 - 1)
         return Operation("latest_history", lambda: read_latest(task_id, limit), mode=Mode.READ)
 
@@ -32,7 +32,7 @@ class History:
     def events_after(
         self, entry_id: int, limit: int, queues: Sequence[str] | None = None
     ) -> Operation[list[StoreEvent]]:
-        """The history of all tasks (or of those in these queues) in order, with their queues and types."""
+        """The history of all tasks, or of the tasks in these queues, in order, with their queues and types."""
         check_names(queues, "queues", "The queue")
         given = {"after": entry_id, "queues": queues if queues is None else list(queues)}
         statement = Statement(

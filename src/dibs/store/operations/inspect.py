@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from dibs.errors import TaskNotFound
 from dibs.model.checks import from_micros
 from dibs.model.explanation import Explanation, Reason
@@ -14,18 +12,19 @@ from dibs.model.search import TaskFilter
 from dibs.model.task import Event, SetAside, State, Task
 from dibs.model.workflow import StepKind
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
-from dibs.store.operations.filters import conditions
+from dibs.store.operations.filters import LIST_FILTERS, conditions, filter_params
 from dibs.store.operations.history import read_latest
 from dibs.store.operations.registry import read_workers
 from dibs.store.operations.rows import read_task, read_workflow
 
 PARENTS_NAMED = 10
-"""Parents that an explanation names at most."""
+"""The largest number of parents that an explanation names."""
 
 FEW = 20
+"""Up to this number of rows by primary key is a point read."""
 
 RECENT_ENTRIES = 20
-"""Entries of the history among which the end of a cancelled step is looked for."""
+"""The newest entries of the history, among which the cancellation of a step is searched."""
 
 
 class Inspect:
@@ -45,7 +44,7 @@ class Inspect:
         return Operation("queues_of", lambda: _queues_of(list(task_ids)), mode=mode)
 
     def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
-        """Why is this task not running? In words that name no steps but those in the queues `only`, if given."""
+        """The reasons why the task is not running. With `only`, no steps of other queues are named."""
         return Operation("explain", lambda: _explain(task_id, only), mode=Mode.READ)
 
 
@@ -55,11 +54,8 @@ def _get(task_id: int) -> Statements[Task | None]:
 
 
 def _list(which: TaskFilter) -> Statements[list[Task]]:
-    queues = None if which.queues is None else list(which.queues)
-    state, dead = (State.FAILED.value, True) if which.dead else (which.state, None)
-    given = {**msgspec.structs.asdict(which), "queues": queues, "state": state, "dead": dead}
-    names = ("state", "dead", "type", "queue", "queues", "error", "cursor")
-    words = (conditions(given, names), *limited(which.limit))
+    given = {**filter_params(which), "state": State.FAILED.value if which.dead else which.state}
+    words = (conditions(given, LIST_FILTERS), *limited(which.limit))
     rows = yield Statement("list", given, words=words)
     return [read_task(row) for row in rows]
 
@@ -96,11 +92,11 @@ def _reason_scheduled(task: Task) -> Statements[Reason]:
 
 def _reason(task: Task) -> Reason:
     if task.state is State.CLAIMED:
-        asked = " It has been asked to stop." if task.cancel_requested else ""
+        stop_note = " Its cancellation was requested." if task.cancel_requested else ""
         if task.lease_until is None:  # a sub-workflow has no lease: it ends with its steps
-            return Reason("claimed", f"It is running: it stands for a workflow ({task.worker_id}).{asked}")
+            return Reason("claimed", f"It is running: it represents a workflow ({task.worker_id}).{stop_note}")
         until = f"{task.lease_until:%Y-%m-%d %H:%M:%S} UTC"
-        return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{asked}")
+        return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{stop_note}")
     if task.state is State.FAILED:
         cause = f": {task.error.type}: {task.error.message}" if task.error else ""
         after = _AFTER_FAILURE[task.set_aside]
@@ -112,13 +108,13 @@ def _reason(task: Task) -> Reason:
 
 _AFTER_FAILURE = {
     None: "Retry it to run it again.",
-    SetAside.IGNORED: "Its workflow ignored the failure and went on without it.",
+    SetAside.IGNORED: "Its workflow ignored the failure and continued without it.",
     SetAside.DISCARDED: "It was discarded from the dead letter. Retry it to run it again.",
 }
 
 
 def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | None) -> Statements[Reason]:
-    """A step that its workflow cancelled says why the workflow stopped."""
+    """The reason for a cancelled step. If its workflow cancelled it: why the workflow stopped."""
     past = yield from read_latest(task.id, RECENT_ENTRIES)
     ends = [entry for entry in past.entries if entry.event is Event.CANCELLED]
     if not ends or (ends[-1].detail or {}).get("by") != "workflow":
@@ -130,7 +126,7 @@ def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | N
 
 
 def _why_stopped(workflow_id: int, only: Sequence[str] | None) -> Statements[str | None]:
-    """Why the workflow begins nothing more; a part of another workflow stops with that one."""
+    """Why the workflow starts no more steps. A sub-workflow stops with its outer workflow."""
     rows = yield Statement("get_workflow", {"id": workflow_id})
     workflow = read_workflow(rows[0]) if rows else None
     if workflow is None or workflow.stopping is None:
@@ -140,9 +136,9 @@ def _why_stopped(workflow_id: int, only: Sequence[str] | None) -> Statements[str
     if workflow.stopping == "deadline":
         return f"workflow {workflow_id} passed its deadline"
     if workflow.step_of is not None:
-        around = yield from _get(workflow.step_of)
-        if around is not None and around.workflow_id is not None:
-            return (yield from _why_stopped(around.workflow_id, only))
+        outer_step = yield from _get(workflow.step_of)
+        if outer_step is not None and outer_step.workflow_id is not None:
+            return (yield from _why_stopped(outer_step.workflow_id, only))
     return f"workflow {workflow_id} was cancelled"
 
 
@@ -157,7 +153,7 @@ def _first_failure(workflow_id: int, only: Sequence[str] | None) -> Statements[s
 
 
 def _permanent(task: Task) -> str:
-    """An attempt that failed permanently is the last one, whatever was left."""
+    """The text for a permanent failure, which ends a task that has attempts left."""
     return f"It failed permanently in attempt {task.attempts} of {task.max_attempts}, so no further attempt was made"
 
 
@@ -193,4 +189,4 @@ def _reasons_pending(task: Task) -> Statements[list[Reason]]:
     if not serving:
         message = f"No live worker serves queue {task.queue!r} and type {task.type!r}."
         reasons.append(Reason("no_worker", message))
-    return reasons or [Reason("ready", f"Nothing holds it back: {len(serving)} live worker(s) will come to it.")]
+    return reasons or [Reason("ready", f"It is claimable: {len(serving)} live worker(s) serve its queue and type.")]

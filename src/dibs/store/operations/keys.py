@@ -1,5 +1,8 @@
-"""API keys and browser sessions: keys are minted, looked up by their id and revoked; their requests are counted in one
-place. A session is stored by the digest of a secret that only the browser has."""
+"""API keys, their rate limits, and browser sessions.
+
+The database counts the requests of a key, so that a limit holds for all servers together. A session is stored by the
+digest of a secret that only the browser has.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Keys:
     """API keys, their rate limits, and browser sessions."""
 
     def mint_key(self, new: NewKey) -> Operation[MintedKey]:
-        """Make a key; only this answer holds its secret."""
+        """Create a key. Only this result contains its secret."""
         values = _values(new)
         return Operation("mint_key", lambda: _mint(values), wakes=True)
 
@@ -39,21 +42,21 @@ class Keys:
         return Operation("get_key", lambda: _get(key_id), mode=Mode.POINT_READ)
 
     def list_keys(self) -> Operation[list[ApiKey]]:
-        """All keys, oldest first, also those that are no longer live."""
+        """All keys, oldest first, including expired and revoked keys."""
         return Operation("list_keys", _list, mode=Mode.READ)
 
     def revoke_key(self, key_id: str) -> Operation[ApiKey]:
-        """Let nobody use the key from now on; the same again changes nothing."""
+        """Revoke the key: from now on it is refused. A second call changes nothing."""
         if not is_key_id(key_id):  # not shown: it may be a whole key, pasted by mistake
-            raise KeyNotFound("There is no such key: an id has 12 lower-case letters and digits.")
+            raise KeyNotFound("There is no such key: a key id has 12 lower-case letters and digits.")
         return Operation("revoke_key", lambda: _revoke(key_id), wakes=True)
 
     def note_keys_used(self, key_ids: Sequence[str]) -> Operation[None]:
-        """These keys were used now."""
+        """Set the time of the last use of these keys to now."""
         return Operation("note_keys_used", lambda: _note_used(list(key_ids)))
 
     def take_permits(self, key_id: str, limit: RateLimit, wanted: int) -> Operation[RateLimitGrant]:
-        """Up to `wanted` requests for the key, as many as its window has left."""
+        """Take up to `wanted` requests out of the key's rate limit, as many as its window has left."""
         check_integer(wanted, "wanted", 1, 2**31 - 1)
         params = {
             "key_id": key_id,
@@ -66,21 +69,21 @@ class Keys:
     # Browser sessions
 
     def create_session(self, digest: str, key_id: str, lifetime: int) -> Operation[None]:
-        """Sign in for `lifetime` microseconds; the same again changes nothing."""
+        """Store a session of `lifetime` microseconds. A second call with the same digest changes nothing."""
         check_integer(lifetime, "lifetime", 1, 2**53)
         given = {"digest": digest, "key_id": key_id, "lifetime": lifetime}
         return Operation("create_session", lambda: _create_session(Statement("create_session", given)))
 
     def get_session(self, digest: str) -> Operation[BrowserSession | None]:
-        """The session, unless it has come to its end by the database's clock."""
+        """The session, or None if it has expired by the database's clock."""
         return Operation("get_session", lambda: _get_session(digest), mode=Mode.POINT_READ)
 
     def end_session(self, digest: str) -> Operation[bool]:
-        """Sign out; True if there was such a session."""
+        """Delete the session. True if it existed."""
         return Operation("end_session", lambda: _end_session(digest))
 
     def prune_sessions(self, limit: int = BATCH) -> Operation[int]:
-        """Forget sessions past their end."""
+        """Delete expired sessions. Returns their number."""
         return Operation("prune_sessions", lambda: _prune_sessions(limit))
 
 

@@ -22,25 +22,25 @@ ALL_TASKS: Words = (("whose", ""),)
 
 
 class Leases:
-    """Operations of a worker that holds a claim and goes on holding it."""
+    """Operations of a worker that holds a claim and keeps it."""
 
     def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
-        """Start tasks that were claimed ahead; a lost claim is answered with ClaimLost."""
+        """Start tasks that were claimed ahead. The answer for a lost claim is ClaimLost."""
         check_claims(claims)
         return Operation("start", lambda: _start(claims))
 
     def renew(self, claims: Sequence[AnyClaim], lease: int) -> Operation[list[Renewed | DibsError]]:
-        """Extend the leases to `lease` microseconds from now; a lost claim is answered with ClaimLost."""
+        """Extend the leases to `lease` microseconds from now. The answer for a lost claim is ClaimLost."""
         check_claims(claims)
         return Operation("renew", lambda: _renew(claims, lease))
 
     def progress(self, reports: Sequence[ProgressReport]) -> Operation[list[bool | DibsError]]:
-        """Store the progress of the tasks; each answer says whether the task was asked to stop."""
+        """Store the progress of the tasks. Each answer is True if the cancellation of the task was requested."""
         check_claims([ref for ref, _, _ in reports])
         return Operation("progress", lambda: _progress(reports))
 
     def claim_status(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
-        """Whether each claim is held, asked to stop, or lost. Nothing is written."""
+        """The status of each claim: held, stopping or lost. Nothing is written."""
         check_claims(claims)
         return Operation("claim_status", lambda: _claim_status(claims), mode=Mode.READ)
 
@@ -49,7 +49,7 @@ class Leases:
         return Operation("checkpoints", lambda: _checkpoints(task_id), mode=Mode.READ)
 
     def keep_checkpoint(self, claim: AnyClaim, name: str, value: Any) -> Operation[Any]:
-        """Keep the value, if the token is live; the value that is kept."""
+        """Keep the value, if the token is live. Returns the value that is kept."""
         check_claims([claim])
         check_name(name, "The name of a checkpoint")
         given = {**fence(claim), "name": name, "value": encode(value, "checkpoint")}
@@ -75,7 +75,7 @@ def _renew(claims: Sequence[AnyClaim], lease: int) -> Statements[list[Renewed | 
 def _progress(reports: Sequence[ProgressReport]) -> Statements[list[bool | DibsError]]:
     if not reports:
         return []
-    latest = {claim_name(report[0]): _progress_row(*report) for report in reports}  # one statement, one write of a row
+    latest = {claim_name(report[0]): _progress_row(*report) for report in reports}  # a statement changes a row once
     rows = yield Statement("progress", rows=by_task(latest.values()), words=ALL_TASKS)
     stop_requested = {row[:3]: bool(row[3]) for row in rows}
     return (yield from _or_refusals([ref for ref, _, _ in reports], stop_requested))
@@ -95,7 +95,7 @@ def _claim_status(claims: Sequence[AnyClaim]) -> Statements[list[ClaimStatus]]:
 
 
 def live_claims(claims: Sequence[AnyClaim]) -> Statements[set[ClaimName]]:
-    """The names of those of the claims that are live."""
+    """The names of the live claims among these."""
     rows = yield Statement("claim_status", {"ids": [ref.task_id for ref in claims]})
     return {row[:3] for row in rows}
 
@@ -147,9 +147,9 @@ def refusal(ref: AnyClaim, task: Task | None) -> DibsError:
     if task is None:
         return TaskNotFound(ref.task_id)
     if task.token == ref.token and task.worker_id not in (ref.worker_id, None):
-        whose = "is held" if task.state is State.CLAIMED else "was last held"
-        message = f"Task {task.id} {whose} by {task.worker_id}, not by {ref.worker_id}."
+        holding = "is held" if task.state is State.CLAIMED else "was last held"
+        message = f"Task {task.id} {holding} by {task.worker_id}, not by {ref.worker_id}."
         return NotYourClaim(message, task_id=task.id, token=ref.token)
-    where = f"claimed by {task.worker_id} under token {task.token}" if task.state is State.CLAIMED else task.state
-    message = f"{ref.worker_id} no longer holds task {task.id} under token {ref.token}: it is {where} now."
+    now = f"claimed by {task.worker_id} under token {task.token}" if task.state is State.CLAIMED else task.state
+    message = f"{ref.worker_id} no longer holds task {task.id} under token {ref.token}: it is {now} now."
     return ClaimLost(message, task_id=task.id, token=ref.token)

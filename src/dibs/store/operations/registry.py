@@ -21,7 +21,7 @@ RecordName = tuple[str, str, str]
 """A worker's id, its incarnation, and the queue limit under which its record was written."""
 
 LIMIT = 9
-"""The place of the queue limit in a row of `workers`."""
+"""The index of the queue limit in a row of `workers`."""
 
 
 class Registry:
@@ -31,7 +31,7 @@ class Registry:
         self._types = types
 
     def heartbeat(self, beat: Heartbeat, only: Sequence[str] | None = None) -> Operation[None]:
-        """Register the worker, or note that it still lives (or is leaving). `only`: the queue limit of the caller. A
+        """Register the worker, or record that it is alive (or leaves). `only`: the queue limit of the caller. A
         record belongs to the limit it was written under: callers with different limits may use the same worker id."""
         check_names(only, "only", "The queue")
         params = {
@@ -43,16 +43,16 @@ class Registry:
             "metadata": encode(beat.metadata, "metadata"),
             "leaving": beat.leaving,
         }
-        return Operation("heartbeat", lambda: _do(Statement("heartbeat", params)))
+        return Operation("heartbeat", lambda: _run_statement(Statement("heartbeat", params)))
 
     def workers(self) -> Operation[list[WorkerInfo]]:
-        """Every worker that has been heard of, with the ids of the tasks it holds."""
+        """Every registered worker, with the ids of the tasks that it holds."""
         return Operation("workers", read_workers, mode=Mode.READ)
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]
     ) -> Operation[TaskType]:
-        """Register a new version of a task type; the same schema and defaults again give the version they have."""
+        """Register a new version of a task type. If the newest version has the same schema and defaults, return it."""
         check_name(name, "The task type")
         if schema is not None and type(schema) not in (dict, bool):
             raise InvalidValue(f"A JSON Schema is a dict or a bool, not {type(schema).__name__}.")
@@ -65,11 +65,11 @@ class Registry:
             "register_type",
             lambda: self._register_type(params),
             mode=Mode.TRANSACTION,
-            decode=self._registered,
+            decode=self._forget_cached_types,
             validation=None if params["schema"] is None else SchemaValidation(params["schema"]),
         )
 
-    def _registered(self, registered: TaskType) -> TaskType:
+    def _forget_cached_types(self, registered: TaskType) -> TaskType:
         # After the commit: a read of the types before the commit has returned the old ones.
         self._types.forget()
         return registered
@@ -81,7 +81,7 @@ class Registry:
                 return _read_type(known[0])
             version = known[0][1] + 1 if known else 1
             rows = yield Statement("register_type", {**params, "version": version})
-            if rows:  # otherwise somebody registered that version at the same moment: look again
+            if rows:  # otherwise another process has registered this version meanwhile: read it
                 return _read_type(rows[0])
 
     def get_type(self, name: str, version: int | None) -> Operation[TaskType]:
@@ -100,15 +100,15 @@ class Registry:
         return Operation("queues", _queues, mode=Mode.READ)
 
     def pause(self, queue: str) -> Operation[None]:
-        """Let nobody claim from the queue until it is resumed; running tasks go on."""
+        """Stop claims from the queue until it is resumed. Running tasks continue."""
         return _queue_operation("pause", queue)
 
     def resume(self, queue: str) -> Operation[None]:
-        """Let the queue be claimed from again."""
+        """Allow claims from the queue again."""
         return _queue_operation("resume", queue)
 
 
-def _do(statement: Statement) -> Statements[None]:
+def _run_statement(statement: Statement) -> Statements[None]:
     yield statement
 
 
@@ -138,7 +138,7 @@ def _holds(workers: Rows, held: Rows) -> dict[RecordName, list[int]]:
 
 def list_workers(rows: Rows, holds: Mapping[RecordName, list[int]] = MappingProxyType({})) -> list[WorkerInfo]:
     """The workers in the rows of `workers`, with the tasks that each incarnation holds."""
-    newest = {(row[0], row[LIMIT]): row[5] for row in rows}  # when the last one of that name began
+    newest = {(row[0], row[LIMIT]): row[5] for row in rows}  # the start of the newest incarnation
     return [_read_worker(row, newest[row[0], row[LIMIT]], holds.get(_name(row), [])) for row in rows]
 
 
@@ -150,7 +150,7 @@ def _read_worker(row: Row, newest: int, holds: list[int]) -> WorkerInfo:
     worker_id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at, silent_for, _ = row
     if stopped_at is not None:
         state = WorkerState.GONE
-    elif silent_for >= STALE_AFTER or heartbeat_at < newest:  # another one has taken its place since
+    elif silent_for >= STALE_AFTER or heartbeat_at < newest:  # a newer incarnation has replaced it
         state = WorkerState.STALE
     else:
         state = WorkerState.ACTIVE

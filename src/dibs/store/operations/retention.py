@@ -9,20 +9,20 @@ from dibs.store.operation import Mode, Operation, Row, Statement, Statements, li
 from dibs.store.operations.rows import moment
 
 CHANGES = 1000
-"""Changes of retention rules in one answer, at most."""
+"""The largest number of changes of retention rules in one answer."""
 
 
 class Retention:
     """The rules about how long finished records are kept."""
 
     def set_retention(self, target: RetentionTarget, keep: float | None) -> Operation[RetentionRule]:
-        """Keep these records for so many seconds; None: for ever. The same value again changes nothing."""
+        """Keep these records for `keep` seconds; None: for ever. The same value again changes nothing."""
         kept = None if keep is None else check_seconds(keep, "keep")
         return Operation("set_retention", lambda: _set(target, kept), mode=Mode.TRANSACTION)
 
     def remove_retention(self, target: RetentionTarget) -> Operation[None]:
-        """Remove a rule; the default of the whole store goes back to its first value. RetentionNotFound where no rule
-        is set for that queue, type or workflow."""
+        """Remove a rule. The default of the whole store returns to its first value. RetentionNotFound if no rule is set
+        for that queue, type or workflow."""
         return Operation("remove_retention", lambda: _remove(target), mode=Mode.TRANSACTION)
 
     def retention_rules(self) -> Operation[list[RetentionRule]]:
@@ -45,7 +45,7 @@ def _set(target: RetentionTarget, kept: int | None) -> Statements[RetentionRule]
     given = {**_params(target), "kept": kept}
     changed = yield Statement("set_retention", given)
     if changed:
-        yield Statement("note_retention", {**given, "removed": False})
+        yield Statement("record_retention_change", {**given, "removed": False})
     rules = yield from _list()
     return next(rule for rule in rules if rule.target == target)
 
@@ -54,7 +54,7 @@ def _remove(target: RetentionTarget) -> Statements[None]:
     given = _params(target)
     removed = yield Statement("remove_retention", given)
     if removed:
-        yield Statement("note_retention", {**given, "kept": None, "removed": True})
+        yield Statement("record_retention_change", {**given, "kept": None, "removed": True})
     elif given["scope"] != RuleScope.STORE:
         raise RetentionNotFound(f"No retention rule is set for {target}.")
 
@@ -63,11 +63,11 @@ def _list() -> Statements[list[RetentionRule]]:
     rows = yield Statement("retention")
     stored = {(rule.records, *rule.target.scope): rule for rule in map(_read, rows)}
     defaults = {(records, RuleScope.STORE, ""): RetentionRule(records, kept) for records, kept in DEFAULTS.items()}
-    return sorted((defaults | stored).values(), key=_place)
+    return sorted((defaults | stored).values(), key=_sort_key)
 
 
-def _place(rule: RetentionRule) -> tuple[int, str, int]:
-    """The place in a list: the defaults first, then by scope and name."""
+def _sort_key(rule: RetentionRule) -> tuple[int, str, int]:
+    """The sort key of a list of rules: the defaults first, then by scope and name."""
     scope, name = rule.target.scope
     return list(RuleScope).index(scope), name, list(Records).index(rule.records)
 

@@ -1,12 +1,16 @@
-"""Rows of the `{{task}}` columns to tasks: both engines return the same columns in the same order."""
+"""Convert rows of the database to tasks and workflows, and new tasks to rows.
+
+Both engines return the columns of `{{task}}` and `{{workflow}}` in the same order.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from dibs.codec import decode, encode_params, fingerprint
+from dibs.codec import decode, encode, encode_params, fingerprint
 from dibs.model.checks import from_micros, to_micros
 from dibs.model.claim import Claim
 from dibs.model.task import STATES, Failure, NewTask, SetAside, Task
@@ -20,13 +24,14 @@ def read_task(row: Row, start: int = 0, *, deduplicated: bool = False) -> Task:
     """The task in a row whose `{{task}}` columns begin at `start`."""
     (task_id, type_name, queue, state, params, priority, attempts, max_attempts, token, created_at, run_at,
      type_version, timeout, claimed_at, lease_until, finished_at, worker_id, key, cancel_requested, progress,
-     progress_message, result, error, dropped, workflow_id, trace, set_aside) = row[start : start + 27]  # fmt: skip
+     progress_message, result, error, dropped, workflow_id, trace, set_aside,
+     tags) = row[start : start + 28]  # fmt: skip
     return Task(
         task_id, type_name, queue, STATES[state], decode(params), priority, attempts, max_attempts, token,
         from_micros(created_at), from_micros(run_at), type_version, seconds(timeout), moment(claimed_at),
         moment(lease_until), moment(finished_at), worker_id, key, bool(cancel_requested), progress, progress_message,
         result if result is None else decode(result), error if error is None else _decode_failure(error), deduplicated,
-        dropped, workflow_id, trace, set_aside if set_aside is None else SetAside(set_aside)
+        dropped, workflow_id, trace, set_aside if set_aside is None else SetAside(set_aside), decode_tags(tags)
     )  # fmt: skip
 
 
@@ -79,27 +84,37 @@ def read_workflow(row: Row, start: int = 0, *, deduplicated: bool = False) -> Wo
     )
 
 
+def decode_tags(tags: str | None) -> list[str]:
+    """The tags of a row, where NULL stands for none."""
+    return [] if tags is None else decode(tags)
+
+
+def encode_tags(tags: Sequence[str]) -> str | None:
+    """The tags as they are stored: a JSON array without repetitions, NULL for none."""
+    return encode(list(dict.fromkeys(tags))) if tags else None
+
+
 def read_failure(error: str | None) -> Failure | None:
-    """How something ended that did not complete, or None."""
+    """The failure in a column `error`, or None."""
     return None if error is None else _decode_failure(error)
 
 
 def moment(micros: int | None) -> Any:
-    """A datetime, or None."""
+    """The microseconds as a datetime, or None."""
     return None if micros is None else from_micros(micros)
 
 
 def seconds(micros: int | None) -> float | None:
-    """Seconds, or None."""
+    """The microseconds as seconds, or None."""
     return None if micros is None else micros / 1_000_000
 
 
 KeyOfQueue = tuple[str, str | None]
-"""A queue and a key: each queue has its own keys."""
+"""A queue and an idempotency key. Each queue has its own keys."""
 
 
 class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A task on its way into the store: times in microseconds, params as JSON."""
+    """The row of a new task: times in microseconds, params as JSON."""
 
     type: str
     queue: str
@@ -115,6 +130,7 @@ class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     key: str | None = None
     key_content: str | None = None
     trace: str | None = None
+    tags: str | None = None
 
     @property
     def name(self) -> KeyOfQueue:
@@ -123,7 +139,7 @@ class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def new_row(task: NewTask) -> NewRow:
-    """The task as it is stored where its type is not registered."""
+    """The row of a task whose type is not registered."""
     backoff, key = task.backoff, task.key
     return NewRow(
         task.type,
@@ -140,4 +156,5 @@ def new_row(task: NewTask) -> NewRow:
         key,
         None if key is None else fingerprint(task.type, task.params),
         task.trace,
+        encode_tags(task.tags),
     )

@@ -27,7 +27,7 @@ from dibs.model.schedule import (
 from dibs.model.task import Task
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements
 from dibs.store.operations.enqueue import Enqueue
-from dibs.store.operations.rows import moment, seconds
+from dibs.store.operations.rows import decode_tags, encode_tags, moment, seconds
 from dibs.store.operations.validation import TaskValidation
 
 CATCH_UP_LIMIT = 1000
@@ -42,7 +42,7 @@ class Schedules:
         self._store_tasks = enqueue.store_tasks
 
     def put_schedule(self, new: NewSchedule, source: ScheduleSource) -> Operation[Schedule]:
-        """Store the schedule, or change the one of that name to it; the same again changes nothing."""
+        """Store the schedule, or change the schedule of that name. The same schedule again changes nothing."""
         if source not in ("code", "command"):
             raise InvalidValue(f"A schedule comes from 'code' or 'command', not from {source!r}.")
         values = _values(new, source)
@@ -58,24 +58,24 @@ class Schedules:
         return Operation("get_schedule", lambda: _get(name), mode=Mode.READ)
 
     def remove_schedule(self, name: str) -> Operation[None]:
-        """Forget the schedule; what it has enqueued stays."""
+        """Delete the schedule. Its enqueued tasks stay."""
         check_schedule_name(name)
         return Operation("remove_schedule", lambda: _remove(name))
 
     def enable_schedule(self, name: str) -> Operation[Schedule]:
-        """Let a disabled schedule tick again, from now on: nothing is caught up."""
+        """Enable a disabled schedule from now on: missed ticks are not caught up."""
         check_schedule_name(name)
         return Operation("enable_schedule", lambda: _enable(name), mode=Mode.TRANSACTION, wakes=True)
 
     def disable_schedule(self, name: str) -> Operation[Schedule]:
-        """Let the schedule not tick until it is enabled."""
+        """Stop the ticks of the schedule until it is enabled."""
         check_schedule_name(name)
         return Operation("disable_schedule", lambda: _disable(name), mode=Mode.TRANSACTION)
 
     def run_schedule(self, name: str) -> Operation[Task]:
         """Enqueue the schedule's task now, beside its ticks; also when it is disabled."""
         check_schedule_name(name)
-        validation = TaskValidation([])  # what the schedule enqueues is read first, validated then, and read again
+        validation = TaskValidation([])  # the task is known only after the first read: it is validated, and read again
         return Operation(
             "run_schedule",
             lambda: self._run_schedule(name, validation),
@@ -90,11 +90,12 @@ class Schedules:
         return task
 
     def due_schedules(self) -> Operation[list[DueSchedule]]:
-        """The schedules whose next tick has come; only a look."""
+        """The schedules whose next tick is due. Advisory."""
         return Operation("due_schedules", _due, mode=Mode.READ)
 
     def tick_schedule(self, due: DueSchedule) -> Operation[int]:
-        """Move the schedule on and enqueue what is due, unless somebody else did; how many tasks."""
+        """Move the schedule to its next tick and enqueue the due tasks, unless another process did. Returns the number
+        of tasks."""
         validation = TaskValidation.of([task_of(due.schedule)])
         return Operation(
             "tick_schedule",
@@ -108,8 +109,9 @@ class Schedules:
         try:
             ticks, next_at = _ticks_to_enqueue(due), _next_after(due.schedule, due.now)
         except InvalidValue as error:
-            # This machine does not know the time zone, say. Another may: the tick stays due, and the schedule says why.
-            yield from _note(due.schedule.name, None, None, error)
+            # For example, this machine does not know the time zone. Another machine may: the tick stays due, and the
+            # schedule shows the error.
+            yield from _record_tick(due.schedule.name, None, None, error)
             return 0
         rows = yield Statement("tick_schedule", {**_fence(due.schedule), "next_at": next_at})
         if not rows:
@@ -124,13 +126,13 @@ class Schedules:
             try:
                 [task] = yield from self._store_tasks([task_of(schedule, tick)], validation)
             except (InvalidValue, KeyConflict) as error:
-                # It would be refused again whenever it was tried: the schedule goes on, and says why.
+                # A repetition would be refused again: the schedule continues and shows the error.
                 refusal = error
             else:
                 last_at, last_task_id, refusal = to_micros(tick), task.id, None
                 enqueued += not task.deduplicated
         if ticks:
-            yield from _note(schedule.name, last_at, last_task_id, refusal)
+            yield from _record_tick(schedule.name, last_at, last_task_id, refusal)
         return enqueued
 
 
@@ -138,7 +140,7 @@ def _ticks_to_enqueue(due: DueSchedule) -> list[datetime]:
     schedule, first = due.schedule, due.schedule.next_at
     limit = CATCH_UP_LIMIT
     if schedule.catch_up is CatchUp.ONE and due.now - first >= ON_TIME:
-        limit = 1  # but not where ticks are seconds apart and several have come since the last look
+        limit = 1  # several ticks within ON_TIME are not missed ticks: all of them are enqueued
     elif schedule.catch_up is CatchUp.NONE:
         first = max(first, due.now - ON_TIME)
     return ticks_between(schedule.cron, schedule.timezone, first, due.now, limit=limit)
@@ -146,13 +148,13 @@ def _ticks_to_enqueue(due: DueSchedule) -> list[datetime]:
 
 def _put(values: dict[str, Any]) -> Statements[Schedule]:
     while True:
-        now, _ = yield from _look_up(values["name"])
+        now, _ = yield from _read_by_name(values["name"])
         next_at = to_micros(next_after(values["cron"], values["timezone"], now))
         rows = yield Statement("put_schedule", {**values, "next_at": next_at})
         if rows:
             return _read(rows[0])
-        _, same = yield from _look_up(values["name"])
-        if same is not None:  # otherwise somebody has removed it since
+        _, same = yield from _read_by_name(values["name"])
+        if same is not None:  # otherwise another process has removed it meanwhile
             return same
 
 
@@ -169,13 +171,13 @@ def _remove(name: str) -> Statements[None]:
 
 def _enable(name: str) -> Statements[Schedule]:
     while True:
-        now, schedule = yield from _look_up(name)
+        now, schedule = yield from _read_by_name(name)
         if schedule is None:
             raise ScheduleNotFound(name)
         if schedule.enabled:
             return schedule
         rows = yield Statement("enable_schedule", {**_fence(schedule), "next_at": _next_after(schedule, now)})
-        if rows:  # otherwise somebody changed it between the look and the write: look again
+        if rows:  # otherwise another process changed it between the read and the write: read it again
             return _read(rows[0])
 
 
@@ -190,21 +192,21 @@ def _due() -> Statements[list[DueSchedule]]:
 
 
 def _get(name: str) -> Statements[Schedule]:
-    _, schedule = yield from _look_up(name)
+    _, schedule = yield from _read_by_name(name)
     if schedule is None:
         raise ScheduleNotFound(name)
     return schedule
 
 
-def _look_up(name: str) -> Statements[tuple[datetime, Schedule | None]]:
+def _read_by_name(name: str) -> Statements[tuple[datetime, Schedule | None]]:
     [row] = yield Statement("get_schedule", {"name": name})
     return from_micros(row[0]), None if row[1] is None else _read(row[1:])
 
 
-def _note(name: str, last_at: int | None, last_task_id: int | None, error: DibsError | None) -> Statements[None]:
+def _record_tick(name: str, last_at: int | None, last_task_id: int | None, error: DibsError | None) -> Statements[None]:
     last_error = None if error is None else clean_text(error.message)
     params = {"name": name, "last_at": last_at, "last_task_id": last_task_id, "last_error": last_error}
-    yield Statement("note_tick", params)
+    yield Statement("record_tick", params)
 
 
 def _next_after(schedule: Schedule, now: datetime) -> int:
@@ -236,14 +238,15 @@ def _values(new: NewSchedule, source: ScheduleSource) -> dict[str, Any]:
         "backoff_base": round(new.backoff.base * 1e6),
         "backoff_cap": round(new.backoff.cap * 1e6),
         "source": source,
+        "tags": encode_tags(new.tags),
     }
 
 
 def _read(row: Row) -> Schedule:
     (name, cron, timezone, catch_up, enabled, type_name, params, queue, priority, max_attempts, timeout, base, cap,
-     source, next_at, created_at, updated_at, last_at, last_task_id, last_error) = row  # fmt: skip
+     source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags) = row  # fmt: skip
     return Schedule(
         name, cron, timezone, CatchUp(catch_up), bool(enabled), type_name, decode(params), queue, priority,
         max_attempts, seconds(timeout), Backoff(base / 1e6, cap / 1e6), source, from_micros(next_at),
-        from_micros(created_at), from_micros(updated_at), moment(last_at), last_task_id, last_error
+        from_micros(created_at), from_micros(updated_at), moment(last_at), last_task_id, last_error, decode_tags(tags)
     )  # fmt: skip

@@ -1,5 +1,7 @@
-"""Search tasks by their properties. However many tasks there are, one operation reads few of them; the next operation
-continues at the cursor."""
+"""Search tasks by their properties.
+
+One operation reads a limited number of tasks, however many there are; the next operation continues at the cursor.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,18 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from dibs.codec import encode
-from dibs.model.checks import check_integer, from_micros, to_micros
+from dibs.model.checks import check_integer, from_micros
 from dibs.model.search import MAX_ID, SEARCH_SPAN, FoundTasks, TaskPage, TaskSearch, TaskSummary
 from dibs.model.task import STATES, State, Task
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
-from dibs.store.operations.filters import conditions
-from dibs.store.operations.rows import moment, read_task
+from dibs.store.operations.filters import SEARCH_FILTERS, conditions, filter_params
+from dibs.store.operations.rows import decode_tags, moment, read_task
 
 SLACK = 3600 * 1_000_000
 """Microseconds by which tasks may have been created out of the order of their ids, because a clock was set back."""
 
 FEW = 2000
-"""Tasks in a state that are looked at one by one, instead of all tasks."""
+"""If an index finds up to this number of candidates, only these are searched, instead of all tasks."""
 
 _FINISHED = (
     "dibs_tasks_finished",
@@ -38,7 +40,7 @@ _FEW = {
 _FEW_DEAD = ("dibs_tasks_dead", "state = 'failed' AND set_aside IS NULL", "finished_at DESC")
 _FEW_WITH_KEY = ("dibs_tasks_key", "key = :key", "key, queue")
 """Index, condition and order of `few_tasks`. Blocked tasks are found among the open steps (`few_blocked`)."""
-_CONDITIONS = ("state_of_row", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
+_CONDITIONS = ("state_of_row", *SEARCH_FILTERS)
 
 
 _Each = TypeVar("_Each", TaskSummary, Task)
@@ -46,7 +48,7 @@ _Result = tuple[list[_Each], int | None, int]
 
 
 class _Form(msgspec.Struct, Generic[_Each], frozen=True):
-    """What a search reads of each task that it finds. `words`: the columns, where they are not those of a line."""
+    """What a search reads of each task that it finds. `words`: the columns, if they are not those of a summary."""
 
     read: Callable[[Row], _Each]
     words: tuple[tuple[str, str], ...] = ()
@@ -56,14 +58,14 @@ class Search:
     """Find tasks by their properties."""
 
     def search(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[FoundTasks]:
-        """The newest tasks that match, among the next `span` of those that an index leads to, else of all."""
+        """The newest matching tasks, as summaries, among the next `span` candidates of an index, else of all tasks."""
         check_integer(span, "span", 1, 2**31 - 1)
         return Operation(
             "search", lambda: _search(which, span, SUMMARIES), mode=Mode.READ, decode=lambda found: FoundTasks(*found)
         )
 
     def find(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[TaskPage]:
-        """As `search`, with all there is to know of each task."""
+        """As `search`, with whole tasks instead of summaries."""
         check_integer(span, "span", 1, 2**31 - 1)
         return Operation(
             "find", lambda: _search(which, span, TASKS), mode=Mode.READ, decode=lambda found: TaskPage(*found)
@@ -76,17 +78,17 @@ def _search(which: TaskSearch, span: int, form: _Form[_Each]) -> Statements[_Res
     given = _given(which)
     ids = yield from _candidates(which, given)
     if ids is None:
-        return (yield from _along(which, given, span, form))
+        return (yield from _search_range(which, given, span, form))
     ids = sorted((task_id for task_id in ids if task_id < given["below"]), reverse=True)
-    return (yield from _among(which, given, ids[: span + 1], span, form))
+    return (yield from _search_ids(which, given, ids[: span + 1], span, form))
 
 
-def _among(
+def _search_ids(
     which: TaskSearch, given: Mapping[str, Any], ids: list[int], span: int, form: _Form[_Each]
 ) -> Statements[_Result[_Each]]:
-    """What matches among the first `span` of these tasks: they may be few, and yet a gigabyte of params."""
+    """The matches among the first `span` of these tasks. Also a few tasks can have a gigabyte of params."""
     words = (conditions(given, _CONDITIONS), *form.words, *limited(which.limit))
-    rows = yield Statement("search_these", {**given, "ids": ids[:span]}, words=words)
+    rows = yield Statement("search_ids", {**given, "ids": ids[:span]}, words=words)
     tasks = [form.read(row) for row in rows]
     reached = ids[span - 1] if len(ids) > span else None
     return tasks, tasks[-1].id if len(tasks) == which.limit else reached, len(ids[:span])
@@ -94,20 +96,16 @@ def _among(
 
 def _given(which: TaskSearch) -> dict[str, Any]:
     return {
-        **msgspec.structs.asdict(which),
+        **filter_params(which),
         "state_of_row": State.FAILED.value if which.dead else which.state,
-        "dead": True if which.dead else None,
-        "queues": None if which.queues is None else list(which.queues),
-        "since": None if which.since is None else to_micros(which.since),
-        "until": None if which.until is None else to_micros(which.until),
         "below": MAX_ID if which.cursor is None else which.cursor,
         **_texts(which.text),
     }
 
 
 def _texts(text: str | None) -> dict[str, str | None]:
-    """The text as it is and as JSON writes it; and a part that must stand in the JSON of an error if the text stands in
-    its "type: message", wherever that colon is."""
+    """The text as it is and as JSON writes it, and the longest part of it that the JSON of an error must contain if its
+    "type: message" contains the text."""
     if text is None:
         return {"text": None}
     part = max(text.strip(": ").split(": "), key=len)
@@ -115,7 +113,7 @@ def _texts(text: str | None) -> dict[str, str | None]:
 
 
 def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Statements[list[int] | None]:
-    """The tasks that can match, where an index says that they are few."""
+    """The ids of the tasks that can match, if an index shows that they are few; else None."""
     if which.id is not None:
         return [which.id]
     if which.state is None and which.key is None and not which.dead:
@@ -130,36 +128,38 @@ def _few(which: TaskSearch, given: Mapping[str, Any]) -> Statement:
         return Statement("few_blocked", words=limited(FEW + 1))
     few = _FEW_WITH_KEY if which.key is not None else _FEW_DEAD if which.dead else _FEW[state]
     words = zip(("index", "condition", "order"), few, strict=True)
-    return Statement("few_tasks", given, words=(*words, _line(given), *limited(FEW + 1)))
+    return Statement("few_tasks", given, words=(*words, _index_conditions(given), *limited(FEW + 1)))
 
 
-def _line(given: Mapping[str, Any]) -> tuple[str, str]:
-    """The conditions that the index of pending tasks begins with."""
+def _index_conditions(given: Mapping[str, Any]) -> tuple[str, str]:
+    """The conditions on the first columns of the index of pending tasks."""
     if given["queue"] is None:
         return conditions({}, ())
     return conditions(given, ("queue", "type"))
 
 
-def _along(which: TaskSearch, given: Mapping[str, Any], span: int, form: _Form[_Each]) -> Statements[_Result[_Each]]:
-    """What matches among the next tasks; if all do, a page of them is enough."""
+def _search_range(
+    which: TaskSearch, given: Mapping[str, Any], span: int, form: _Form[_Each]
+) -> Statements[_Result[_Each]]:
+    """The matches among the next `span` tasks. Without filters all tasks match, and a page of them is enough."""
     filters = conditions(given, _CONDITIONS)
     if not filters[1]:
         span = which.limit
     above, below = yield from _bounds(given, span)
-    [(highest, lowest, looked)] = yield Statement("stretch", {"above": above, "below": below}, words=limited(span))
+    [(highest, lowest, looked)] = yield Statement("id_range", {"above": above, "below": below}, words=limited(span))
     if looked == 0:
         return [], None, 0
-    stretch = {**given, "highest": highest, "lowest": lowest}
+    id_range = {**given, "highest": highest, "lowest": lowest}
     words = (filters, ("span", f"{2 * span:d}"), *form.words, *limited(which.limit))
-    rows = yield Statement("search_stretch", stretch, words=words)
+    rows = yield Statement("search_range", id_range, words=words)
     tasks = [form.read(row) for row in rows]
     reached = tasks[-1].id if len(tasks) == which.limit else lowest
     return tasks, None if looked < span and reached == lowest else reached, looked
 
 
 def _bounds(given: Mapping[str, Any], span: int) -> Statements[tuple[int, int]]:
-    """Between which ids there can be tasks that were created in the time that is asked for; closer than `span` it need
-    not be. Ids grow with time, but for `SLACK`: so a few probes leave out a million tasks of other days."""
+    """The bounds of the ids of tasks that were created in the requested time, to within `span` ids. Ids grow with time,
+    except for `SLACK`, so a binary search skips a million tasks of other days with a few reads."""
     since, until, below = given["since"], given["until"], given["below"]
     if since is None and until is None:
         return -1, below
@@ -168,15 +168,16 @@ def _bounds(given: Mapping[str, Any], span: int) -> Statements[tuple[int, int]]:
         return -1, below
     above, below = -1, min(below, newest[0] + 1)
     if until is not None and newest[1] >= until + SLACK:
-        _, below = yield from _turn(above, newest[0], until + SLACK, span)
+        _, below = yield from _first_at(above, newest[0], until + SLACK, span)
     if since is not None:
-        above, _ = yield from _turn(above, below, since - SLACK, span)
+        above, _ = yield from _first_at(above, below, since - SLACK, span)
     return above, below
 
 
-def _turn(low: int, high: int, time: int, span: int) -> Statements[tuple[int, int]]:
-    """Two ids, `span` or less apart: what stands at or below the lower was created before this time, the task with the
-    higher was not; unless they are those that were given."""
+def _first_at(low: int, high: int, time: int, span: int) -> Statements[tuple[int, int]]:
+    """Binary search between `low` and `high` for the first task created at `time` or later. Returns two ids, at most
+    `span` apart: tasks at or below the lower id are older, the task with the higher id is not, unless the ids are the
+    given bounds."""
     while high - low > span:
         middle = (low + high) // 2
         task = yield from _probe(middle)
@@ -188,21 +189,22 @@ def _turn(low: int, high: int, time: int, span: int) -> Statements[tuple[int, in
 
 
 def _probe(task_id: int) -> Statements[Row | None]:
-    """(id, created_at) of the task with this id, or of the next below."""
+    """(id, created_at) of the task with this id, or of the next lower id."""
     rows = yield Statement("at_or_below", {"id": task_id})
     return rows[0] if rows else None
 
 
 def _read_summary(row: Row) -> TaskSummary:
-    """The summary in a row of the `{{task_line}}` columns."""
+    """The summary in a row of the `{{task_summary}}` columns."""
     (task_id, type_name, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at,
-     lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head) = row  # fmt: skip
+     lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head,
+     tags) = row  # fmt: skip
     return TaskSummary(
         task_id, type_name, STATES[state], queue, priority, attempts, max_attempts, worker_id, from_micros(created_at),
         from_micros(run_at), moment(claimed_at), moment(lease_until), moment(finished_at), progress, workflow_id, key,
-        params, error, bool(cancel_requested), head
+        params, error, bool(cancel_requested), head, decode_tags(tags)
     )  # fmt: skip
 
 
 SUMMARIES = _Form(_read_summary)
-TASKS = _Form(read_task, (("task_line", "{{task}}"),))
+TASKS = _Form(read_task, (("task_summary", "{{task}}"),))

@@ -44,19 +44,19 @@ from dibs.store.operations.registry import list_workers
 from dibs.store.operations.rows import seconds
 
 RECENT = 1000
-"""Completed tasks that latencies are computed from."""
+"""The number of completed tasks from which latencies are computed."""
 
 LATENCY_REACH = 10
-"""How many times as many completed tasks are read where only those of some queues are wanted."""
+"""The factor by which more completed tasks are read if only some queues are wanted."""
 
 FAILURES = 10_000
-"""Failed tasks that are grouped by their errors."""
+"""The number of failed tasks that are grouped by error."""
 
 ERROR_REACH = 2
-"""How many times as many failed tasks are read where only those of some queues are wanted."""
+"""The factor by which more failed tasks are read if only some queues are wanted."""
 
 MAX_CHANGES = 2_000_000
-"""Entries that are counted at most in one operation: those of a minute at ten thousand tasks a second. A server that is
+"""The largest number of entries that one operation counts: a minute at ten thousand tasks a second. A server that is
 further behind counts all tasks again."""
 
 
@@ -72,7 +72,7 @@ class Statistics:
         return Operation("stats", lambda: _stats(queues), mode=Mode.READ)
 
     def latencies(self, queues: Sequence[str] | None = None, limit: int = RECENT) -> Operation[Latencies]:
-        """How long the last completed tasks (of these queues) waited and ran."""
+        """The waiting and running times of the last completed tasks (of these queues)."""
         check_names(queues, "queues", "The queue")
         check_integer(limit, "limit", 1, 2**31 - 1)
         return Operation("latencies", lambda: _latencies(queues, limit), mode=Mode.READ)
@@ -84,7 +84,7 @@ class Statistics:
         return Operation("error_groups", lambda: _error_groups(queues, limit), mode=Mode.READ)
 
     def save_sample(self, at: int, body: str) -> Operation[bool]:
-        """Save the sample of a minute; True if it had none."""
+        """Save the sample of a minute. True if the minute had none."""
         return Operation("save_sample", lambda: _save(at, body))
 
     def samples_since(self, at: int) -> Operation[list[tuple[int, str]]]:
@@ -92,7 +92,7 @@ class Statistics:
         return Operation("samples_since", lambda: _samples(at), mode=Mode.READ)
 
     def sample_heads(self, at: int) -> Operation[list[tuple[int, str]]]:
-        """The same, each up to its queues: what comes after `,"queues":` is most of it, and left out."""
+        """As `samples_since`, without the queues of each sample, which are most of it."""
         return Operation("sample_heads", lambda: _samples(at, "{{body_without_queues}}"), mode=Mode.READ)
 
     def prune_samples(self, before: int, limit: int = BATCH) -> Operation[int]:
@@ -100,11 +100,11 @@ class Statistics:
         return Operation("prune_samples", lambda: _prune(before, limit))
 
     def count_tasks(self) -> Operation[TaskCounts]:
-        """Every task counted, and the position in the history at which that is true. This reads all of them."""
+        """The counts of all tasks, and the position in the history at which they are true. This reads all tasks."""
         return Operation("count_tasks", self._count_tasks, mode=Mode.SNAPSHOT)
 
     def changes_since(self, positions: Sequence[HistoryPosition], limit: int = MAX_CHANGES) -> Operation[ChangesSince]:
-        """What happened since these positions, counted; each ends at the same moment."""
+        """The changes since each of these positions, counted, all up to the same moment."""
         check_integer(limit, "limit", 1, 2**31 - 1)
         return Operation("changes_since", lambda: self._changes_since(positions, limit), mode=Mode.SNAPSHOT)
 
@@ -113,7 +113,7 @@ class Statistics:
         return Operation("workers_and_pauses", _workers_and_pauses, mode=Mode.READ)
 
     def finished_within(self, window: int, queues: Sequence[str] | None = None) -> Operation[dict[str, int]]:
-        """How many tasks (of these queues) reached each final state in the last `window` microseconds."""
+        """The number of tasks (of these queues) that reached each final state in the last `window` microseconds."""
         check_names(queues, "queues", "The queue")
         return Operation("finished_within", lambda: _finished(window, queues), mode=Mode.READ)
 
@@ -165,14 +165,15 @@ def _sum_nested(counts: list[Row], column: int) -> dict[str, dict[str, int]]:
 
 
 def recent(queues: Sequence[str] | None, limit: int) -> Statement:
-    """How long the last completed tasks waited and ran; of these queues among the last of all, never further back."""
+    """The statement for the waiting and running times of the last completed tasks. With `queues`, only the last
+    LATENCY_REACH * limit tasks of all queues are read."""
     given = {"queues": None if queues is None else list(queues)}
     reach = limit if queues is None else LATENCY_REACH * limit
     return Statement("recent", given, words=(_of_queues(queues), ("reach", f"{reach:d}"), *limited(limit)))
 
 
 def percentiles(values: list[int | None]) -> Percentiles:
-    """Of those microseconds that are known, in seconds."""
+    """The percentiles of the known values (microseconds), in seconds."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return Percentiles()
@@ -192,8 +193,8 @@ def read_counts(rows: Rows) -> list[TaskCount]:
     ]
 
 
-def read_move(row: Row) -> TransitionCount:
-    """The move in a row of `moves`."""
+def read_transition(row: Row) -> TransitionCount:
+    """The count of transitions in a row of `moves`."""
     queue, event, from_state, to_state, count, _ = row
     return TransitionCount(
         queue, Event(event), None if from_state is None else STATES[from_state], STATES[to_state], count
@@ -206,7 +207,7 @@ def _latencies(queues: Sequence[str] | None, limit: int) -> Statements[Latencies
 
 
 def _save(at: int, body: str) -> Statements[bool]:
-    rows = yield Statement("note_sample", {"at": at, "body": body})
+    rows = yield Statement("save_sample", {"at": at, "body": body})
     return bool(rows)
 
 
@@ -234,7 +235,7 @@ def _error_groups(queues: Sequence[str] | None, limit: int) -> Statements[ErrorG
 
 
 def _grouped(rows: Rows) -> list[ErrorGroup]:
-    """Rows come newest first, so the first of a group is its newest."""
+    """Group the rows by type, error and message. The rows are ordered newest first."""
     errors = [error_parts(row[2]) for row in rows]
     messages = without_numbers([message[:MAX_GROUP_MESSAGE] for _, message in errors])
     kinds = [(row[1], error[0], message) for row, error, message in zip(rows, errors, messages, strict=True)]
@@ -260,7 +261,7 @@ def _group(newest: Row, oldest: int, count: int, kind: str) -> ErrorGroup:
 
 
 def _text(written: str) -> str:
-    """The text that is written as JSON, without an escape that was cut in two at its end."""
+    """Decode the content of a JSON string. An escape sequence that was cut off at the end is left out."""
     for cut in range(len("\\u0000")):
         try:
             text: Any = decode(f'"{written[: len(written) - cut]}"')
@@ -271,10 +272,10 @@ def _text(written: str) -> str:
 
 
 def read_changes(position: HistoryPosition, rows: Sequence[Row], limit: int) -> HistoryChanges:
-    """The changes in the rows of `moves`; the gaps are those of the position."""
+    """The changes in the rows of `moves`. The gaps of the position stay the same."""
     last = max((row[-1] for row in rows), default=position.last)
     whole = sum(row[-2] for row in rows) < limit
-    return HistoryChanges(HistoryPosition(last, position.gaps), [read_move(row) for row in rows], whole)
+    return HistoryChanges(HistoryPosition(last, position.gaps), [read_transition(row) for row in rows], whole)
 
 
 def _finished(window: int, queues: Sequence[str] | None) -> Statements[dict[str, int]]:

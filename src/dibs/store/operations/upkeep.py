@@ -28,7 +28,7 @@ from dibs.store.operations.retention import read_rules
 
 SWEEP_BATCH = 100
 REACH = 1000
-"""Tasks of the whole store among which the next due one of some queues is looked for."""
+"""The number of tasks of the whole store among which the next due task of some queues is searched."""
 
 SAMPLES_KEPT = round(8 * DAY * 1e6)
 """Microseconds for which the samples of each minute are kept: a week, and the day that it is compared with."""
@@ -62,7 +62,7 @@ class Upkeep:
         return Operation("recover", lambda: self._recover(limit), mode=Mode.TRANSACTION, wakes=True)
 
     def _recover(self, limit: int) -> Statements[int]:
-        """Recover steps that end with their lease last: when only such steps are left, they are found fast."""
+        """Recover the steps that end with their lease last: these need the lock of their workflow."""
         others = yield from self.recover_some(limit)
         return others if others == limit else others + (yield from self._recover_steps(limit))
 
@@ -91,8 +91,8 @@ class Upkeep:
         return len(rows)
 
     def next_due(self, only: Sequence[str] | None = None) -> Operation[float | None]:
-        """Seconds until the clock alone makes something claimable: a task due, a lease run out, a schedule's tick. In
-        the queues `only`, if given: then None also where many tasks of other queues come first."""
+        """Seconds until a task becomes claimable because its time has come: a scheduled task is due, a lease ends, or a
+        schedule ticks. With `only`: in these queues; then also None if many tasks of other queues come first."""
         check_names(only, "only", "The queue")
         return Operation("next_due", lambda: _next_due(only), mode=Mode.READ)
 
@@ -177,11 +177,8 @@ def _prune_workers() -> Statements[int]:
 STRETCH = 5000
 """Entries of the index of finished tasks that one operation reads in each state."""
 
-WORKFLOW_BATCH = 100
-"""Workflows that one batch expires or mends."""
-
 QUEUES_READ = 300
-"""Characters of a workflow's list of queues that its index holds (see `old_workflow_lines`)."""
+"""Characters of a workflow's list of queues that its index holds (see `workflow_groups`)."""
 
 
 def _prune(limit: int, position: PrunePosition | None) -> Statements[Pruned]:
@@ -192,12 +189,12 @@ def _prune(limit: int, position: PrunePosition | None) -> Statements[Pruned]:
     count, at, done = 0, {}, list(position.done)
     for records in FINISHED:
         if records not in done:
-            deleted, stands = yield from _prune_tasks(rules, records, limit, position.at.get(records, OLDEST))
+            deleted, next_at = yield from _prune_tasks(rules, records, limit, position.at.get(records, OLDEST))
             count += deleted
-            if stands is None:
+            if next_at is None:
                 done.append(records.value)
             else:
-                at[records.value] = stands
+                at[records.value] = next_at
         if (workflows := f"{records} workflows") not in done:
             deleted, complete = yield from _prune_workflows(rules, records, limit)
             count += deleted
@@ -209,14 +206,14 @@ def _prune(limit: int, position: PrunePosition | None) -> Statements[Pruned]:
 
 
 def _prune_tasks(rules: Rules, records: Records, limit: int, after: int) -> Statements[tuple[int, int | None]]:
-    """The number of tasks deleted, and where the next batch begins: None where no task is left."""
+    """Returns the number of deleted tasks, and the time at which the next batch begins (None: no task is left)."""
     shortest = rules.shortest(records)
     if shortest is None:
         return 0, None
     if rules.are_uniform(records):
         given = {"state": records.value, "kept": micros(shortest)}
         rows = yield Statement("prune", given, words=limited(limit), change=True)
-        yield from _forget_checkpoints(rows)
+        yield from _delete_checkpoints(rows)
         return len(rows), OLDEST if len(rows) == limit else None
     return (yield from _walk(rules, records, limit, after))
 
@@ -233,15 +230,15 @@ def _walk(rules: Rules, records: Records, limit: int, after: int) -> Statements[
     until = ends[0][0] if ends else NEWEST
     given |= {"until": until, "shortest": micros(shortest), "kept": None if default is None else micros(default)}
     rows = yield Statement("prune_walked", given, words=limited(limit), change=True)
-    yield from _forget_checkpoints(rows)
-    if len(rows) == limit:  # the rest of the stretch is for the next batch, with tasks of the same microsecond
+    yield from _delete_checkpoints(rows)
+    if len(rows) == limit:  # the next batch reads the rest, with tasks of the same microsecond
         return limit, max(row[WIDTH] for row in rows) - 1
     return len(rows), until if ends else None
 
 
-def _forget_checkpoints(rows: Sequence[Row]) -> Statements[None]:
+def _delete_checkpoints(rows: Sequence[Row]) -> Statements[None]:
     if rows:
-        yield Statement("forget_checkpoints", {"ids": [row[0] for row in rows]})
+        yield Statement("delete_checkpoints", {"ids": [row[0] for row in rows]})
 
 
 def _prune_workflows(rules: Rules, records: Records, limit: int) -> Statements[tuple[int, bool]]:
@@ -253,12 +250,12 @@ def _prune_workflows(rules: Rules, records: Records, limit: int) -> Statements[t
     roots = {"ids": old}
     rows = yield Statement("prune_steps", roots, words=limited(limit), change=True)
     gone = {"ids": [row[0] for row in rows]}
-    for name in ("forget_edges", "forget_checkpoints", "forget_steps"):
+    for name in ("delete_edges", "delete_checkpoints", "delete_steps"):
         yield Statement(name, gone)
     if len(rows) == limit:
-        yield Statement("leave_pruned", roots)
+        yield Statement("mark_pruned", roots)
         return limit, False
-    for name in ("forget_lost_steps", "forget_attempts", "forget_workflows"):
+    for name in ("delete_lost_steps", "delete_attempts", "delete_workflows"):
         yield Statement(name, roots)
     return len(rows) + len(old), len(old) < WORKFLOW_BATCH
 
@@ -267,10 +264,10 @@ def _old_workflows(rules: Rules, records: Records) -> Statements[list[int]]:
     """The ids of up to WORKFLOW_BATCH workflows past their retention. All workflows of one name and list of queues have
     the same retention, and dibs_workflows_kept has the oldest of them first: workflows that are kept longer are not
     read."""
-    lines = yield Statement("old_workflow_lines", {"state": records.value})
+    groups = yield Statement("workflow_groups", {"state": records.value})
     old: list[int] = []
     for kept, name, queues in _overdue(
-        (rules.of_workflow(records, row[0], _read_queues(row[1])), row) for row in lines
+        (rules.of_workflow(records, row[0], _read_queues(row[1])), row) for row in groups
     ):
         if len(old) == WORKFLOW_BATCH:
             break
@@ -280,11 +277,11 @@ def _old_workflows(rules: Rules, records: Records) -> Statements[list[int]]:
     return old
 
 
-def _overdue(lines: Iterable[tuple[float | None, Row]]) -> list[tuple[int, str, str]]:
-    """Of lines with their retention, those whose oldest workflow is past it: (retention in microseconds, the line). The
-    longest overdue first, so that one line whose workflows never stop coming does not hold back the others."""
+def _overdue(groups: Iterable[tuple[float | None, Row]]) -> list[tuple[int, str, str]]:
+    """The groups whose oldest workflow is past its retention: (retention in microseconds, name, queues). The longest
+    overdue group is first, so that a group that gets new workflows all the time does not delay the others."""
     late = []
-    for keep, (first, second, age) in lines:
+    for keep, (first, second, age) in groups:
         if keep is not None and age >= micros(keep):
             late.append((age - micros(keep), micros(keep), first, second))
     return [(kept, first, second) for _, kept, first, second in sorted(late, reverse=True)]

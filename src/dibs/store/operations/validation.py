@@ -1,4 +1,4 @@
-"""Validating what an operation will store, before its transaction begins.
+"""Validate the params that an operation will store, before its transaction begins.
 
 Validation takes time that depends on the schema and the params. Inside a transaction it would hold the lock of a SQLite
 file, or rows of PostgreSQL, for that time; on an event loop it would stop all other requests. So it is done before: by
@@ -6,8 +6,8 @@ the calling thread, or for an event loop by a thread of its own unless it is kno
 
 A new version of a task type may be registered between the validation and the insert. Such a task is stored with the
 version that it was validated against, as if it had been enqueued before the registration: the two calls overlap, so
-either order is right, and the task says which it was (`type_version`). Validating again inside the transaction would
-give up what this module is for. A call that begins after a registration has returned in the same process is always
+either order is correct, and `type_version` shows which it was. A second validation inside the transaction would defeat
+the purpose of this module. A call that begins after a registration has returned in the same process is always
 validated against the new version; in other processes the types may be up to a second old (see TypeCache).
 """
 
@@ -33,17 +33,17 @@ OPERATION_LIMIT = 5.0
 """Seconds for which the params of one operation (a batch of tasks, a workflow) may be validated in all."""
 
 MORE_FOR_EACH = 0.002
-"""Seconds by which each task of the operation extends that: a batch may be long, its tasks may not be slow."""
+"""Seconds that each task of the operation adds to the limit, so that a large batch of ordinary tasks passes."""
 
 ON_LOOP = HERE
-"""Estimated work that an event loop does itself. Handing it to a thread would not help the others: the validator holds
-the interpreter's lock."""
+"""The estimated work up to which an event loop validates by itself. A thread would not help other requests: the
+validator holds the interpreter's lock."""
 
 THREADS = 4
 
 
 class TaskToStore:
-    """A task as it was given, its row as it is stored, and what is wrong with its params."""
+    """A task as the caller passed it, the row to store, and the error in its params, if any."""
 
     __slots__ = ("error", "row", "sent", "task")
 
@@ -53,8 +53,8 @@ class TaskToStore:
         self.row = self.sent
         self.error: InvalidValue | None = None
 
-    def fit(self, types: Types, until: float | None) -> None:
-        """Fill in the defaults of the type and validate."""
+    def validate(self, types: Types, until: float | None) -> None:
+        """Add the defaults of the type to the params, and validate them."""
         self.row, self.error = self.sent, None
         if (known := types.get(self.task.type)) is None:
             return
@@ -64,14 +64,14 @@ class TaskToStore:
         self.error = known.validate(params, text, until)
 
     def work(self, types: Types) -> float:
-        """The estimated work of `fit`."""
+        """The estimated work of `validate`."""
         known, size = types.get(self.task.type), len(self.sent.params)
         return 0.0 if known is None else size + known.work(self.task.params, size)
 
 
 class NotValidated(Exception):
-    """Raised by steps that find params which have not been validated, before they have written anything, or in an
-    operation that is undone as a whole: these must be validated first."""
+    """Raised by statements that need params which are not validated yet. The operation has written nothing, or is
+    rolled back as a whole; it validates the params and starts again."""
 
     def __init__(self, validation: TaskValidation) -> None:
         super().__init__("params that have not been validated")
@@ -79,7 +79,7 @@ class NotValidated(Exception):
 
 
 class TaskValidation:
-    """The tasks that an operation will store."""
+    """The validation of the tasks that an operation will store."""
 
     needs_types = True
 
@@ -91,7 +91,7 @@ class TaskValidation:
 
     @classmethod
     def of(cls, tasks: Iterable[NewTask]) -> TaskValidation:
-        """For these tasks. What is wrong with one of them is raised where it is looked for: others may be stored."""
+        """The validation of these tasks. The error of a task is raised by `find`, so that other tasks can be stored."""
         validation = cls([])
         for task in tasks:
             try:
@@ -109,17 +109,17 @@ class TaskValidation:
         return sum(each.work(types) for each in self._given) if types else 0.0
 
     def run(self, types: Types, *, brief: bool = False) -> None:
-        """Validate all of them, one after the other; when the time is over, the rest is refused. `brief`: NotHere where
-        that needs another process."""
+        """Validate the tasks one after the other; after the time limit the rest is refused. `brief`: raise NotHere if
+        a validation needs another process."""
         if not types:
             return
         until = None if brief else time.monotonic() + OPERATION_LIMIT + MORE_FOR_EACH * len(self._given)
         for each in self._given:
-            each.fit(types, until)
+            each.validate(types, until)
 
     def find(self, task: NewTask) -> TaskToStore:
-        """The task with the row that it is stored as. One that was read in the transaction (that of a schedule) is like
-        one that has been validated; NotValidated if it was changed since, InvalidValue if it cannot be stored."""
+        """The task with its row. A task that was read in the transaction (that of a schedule) is found by its type and
+        params. Raises NotValidated if it is new, InvalidValue if it cannot be stored."""
         if (found := self._by_task.get(id(task))) is not None:
             return found
         if id(task) in self._unstorable:
@@ -140,13 +140,13 @@ class TaskValidation:
                 raise invalid
 
     def row(self, task: NewTask) -> NewRow:
-        """The row that the task is stored as; dibs' own tasks have no schema."""
+        """The row of the task. Tasks that dibs itself creates are not validated."""
         found = self._by_task.get(id(task))
         return new_row(task) if found is None else found.row
 
 
 class SchemaValidation:
-    """A schema that is about to be registered."""
+    """The validation of a JSON Schema before it is registered."""
 
     needs_types = False
 
@@ -154,11 +154,11 @@ class SchemaValidation:
         self._text = text
 
     def work(self, types: object) -> float:
-        """Compiling is never done on an event loop."""
+        """More than an event loop does: schemas are compiled in another thread."""
         return HERE + 1
 
     def run(self, types: object, *, brief: bool = False) -> None:
-        """InvalidValue where dibs cannot use the schema."""
+        """Raise InvalidValue if dibs cannot use the schema."""
         check_schema(self._text)
 
 
@@ -173,7 +173,7 @@ _starting = threading.Lock()
 
 
 def threads() -> ThreadPoolExecutor:
-    """The threads that validate for event loops; not those that the program uses for itself."""
+    """The threads that validate for event loops, separate from the default threads of the loop."""
     global _threads  # noqa: PLW0603
     with _starting:
         if _threads is None or _threads[0] != os.getpid():
@@ -181,7 +181,8 @@ def threads() -> ThreadPoolExecutor:
         return _threads[1]
 
 
-KEPT_FOR = 1.0
+CACHE_SECONDS = 1.0
+"""Seconds for which the registered types are cached."""
 
 Types = Mapping[str, "Type"]
 """The newest version of each registered task type, as it was at one moment."""
@@ -197,7 +198,7 @@ class TypeCache:
 
     @property
     def known(self) -> Types | None:
-        """The types; None where what is known is too old."""
+        """The types; None if the cache is too old."""
         return self._types if time.monotonic() < self._stale_at else None
 
     def forget(self) -> None:
@@ -215,8 +216,10 @@ class TypeCache:
         known = self._types
         types = {row[0]: _same_or_new(known.get(row[0]), row) for row in rows}
         self._types = types
-        if forgotten == self._forgotten:  # else a type was registered while we read, and we may have read the old ones
-            self._stale_at = time.monotonic() + KEPT_FOR
+        if (
+            forgotten == self._forgotten
+        ):  # else a type was registered during the read, which may have returned the old types
+            self._stale_at = time.monotonic() + CACHE_SECONDS
         return types
 
 
@@ -237,11 +240,11 @@ class Type:
         return 0.0 if self._schema is None else self._schema.work(params, size)
 
     def brief(self, params: dict[str, Any], size: int) -> bool:
-        """True where the validation needs no other process."""
+        """True if the validation needs no other process."""
         return self._schema is None or self._schema.brief(params, size)
 
     def validate(self, params: dict[str, Any], text: str, until: float | None) -> InvalidValue | None:
-        """What is wrong with the params (`text` is their JSON). Without `until`: NotHere where that takes long."""
+        """The error in the params (`text`: the params as JSON), or None. Without `until`: NotHere if it takes long."""
         if self._schema is None:
             return None
         about = f"of {self.name!r} (version {self.version})"

@@ -1,4 +1,4 @@
-"""Workflows as the dashboard shows them: as much as fits a page, however many steps, errors and attempts there are."""
+"""Workflows for the dashboard: reads are limited to a page, however many steps, errors and attempts there are."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ STEPS = 10_000
 EDGES = 100_000
 ATTEMPTS = 100
 SPAN = 20_000
-"""Workflows that one call looks at to find those that match."""
+"""The number of workflows that one call searches."""
 
 FEW = 2000
-"""Workflows in a state that are looked at one by one, instead of all workflows."""
+"""If a state has up to this number of workflows, only these are searched, instead of all workflows."""
 
 MAX_ID = 2**63 - 1
 _KINDS = {kind.value: kind for kind in StepKind}
@@ -45,35 +45,35 @@ class WorkflowViews:
     """Read only as much of workflows as a page shows."""
 
     def outline(self, workflow_id: int, limit: int = STEPS) -> Operation[WorkflowOutline]:
-        """The first `limit` steps of a workflow and what comes after what; none if there is no such."""
+        """The first `limit` steps of a workflow and their dependencies; empty if there is no such workflow."""
         check_integer(limit, "limit", 1, MAX_ID)
         return Operation("outline", lambda: _outline(workflow_id, limit), mode=Mode.READ)
 
     def step_states(self, workflow_id: int, last: int) -> Operation[list[StepGroup]]:
-        """How the steps of a workflow stand, up to the one with the id `last`."""
+        """The states of the steps of a workflow, up to the step with the id `last`."""
         return Operation("step_states", lambda: _step_states(workflow_id, last), mode=Mode.READ)
 
     def step_details(self, task_ids: Sequence[int]) -> Operation[StepDetails]:
-        """These steps as they are now; those that do not exist are left out."""
+        """These steps as they are now. Steps that do not exist are left out."""
         return Operation("step_details", lambda: _step_details(list(task_ids)), mode=Mode.READ)
 
     def step_errors(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
-        """What went wrong last with each of these tasks: `type: message`, its first 200 characters."""
+        """The last error of each of these tasks (`type: message`), its first 200 characters."""
         return Operation("step_errors", lambda: _errors(list(task_ids)), mode=Mode.READ)
 
     def latest_attempts(self, workflow_id: int, limit: int = ATTEMPTS) -> Operation[list[FinalizationAttempt]]:
-        """The newest wishes to finalize the workflow, newest first."""
+        """The newest recorded attempts to claim the finalization of the workflow, newest first."""
         check_integer(limit, "limit", 1, MAX_ID)
         return Operation("latest_attempts", lambda: _attempts(workflow_id, limit), mode=Mode.READ)
 
     def find_workflows(self, which: WorkflowFilter, span: int = SPAN) -> Operation[FoundWorkflows]:
-        """As `list_workflows`, among those that an index leads to, else among the next `span` workflows alone: no name
-        is so rare that all others are looked through for it in one go."""
+        """As `list_workflows`, among the candidates of an index, else among the next `span` workflows only: a search
+        for a rare name never reads all workflows in one operation."""
         check_integer(span, "span", 1, MAX_ID)
         return Operation("find_workflows", lambda: _find(which, span), mode=Mode.READ)
 
     def workflow_counts(self) -> Operation[dict[str, int]]:
-        """How many workflows there are in each state."""
+        """The number of workflows in each state."""
         return Operation("workflow_counts", _workflow_counts, mode=Mode.READ)
 
 
@@ -90,7 +90,7 @@ def _outline(workflow_id: int, limit: int) -> Statements[WorkflowOutline]:
 
 
 def _parents(ids: Sequence[int], above: Sequence[int], below: Sequence[int]) -> list[list[int]]:
-    """For each the places of those before it, but for what was left out or has been added meanwhile."""
+    """The indexes of the parents of each step. Steps outside of `ids` are left out."""
     places = {task_id: place for place, task_id in enumerate(ids)}
     parents: list[list[int]] = [[] for _ in ids]
     for parent, child in zip(above, below, strict=True):
@@ -150,13 +150,13 @@ def _attempts(workflow_id: int, limit: int) -> Statements[list[FinalizationAttem
 def _find(which: WorkflowFilter, span: int) -> Statements[FoundWorkflows]:
     ids = yield from _few(which.state)
     if ids is None:
-        return (yield from _along(which, span))
+        return (yield from _search_range(which, span))
     found = (yield from list_some(which, ids=ids)) if ids else []
     return FoundWorkflows(found, found[-1].id if len(found) == which.limit else None)
 
 
 def _few(state: str | None) -> Statements[list[int] | None]:
-    """The workflows in this state by its index, where they are few; None where they are many, or have none."""
+    """The ids of the workflows in this state, if they are few; None if they are many, or the state has no index."""
     if state is None or state == WorkflowState.FINALIZING:
         return None
     if state == WorkflowState.RUNNING:
@@ -167,9 +167,9 @@ def _few(state: str | None) -> Statements[list[int] | None]:
     return [row[0] for row in rows] if len(rows) <= FEW else None
 
 
-def _along(which: WorkflowFilter, span: int) -> Statements[FoundWorkflows]:
+def _search_range(which: WorkflowFilter, span: int) -> Statements[FoundWorkflows]:
     below = MAX_ID if which.cursor is None else which.cursor
-    [(lowest, looked)] = yield Statement("workflow_stretch", {"below": below}, words=limited(span))
+    [(lowest, looked)] = yield Statement("workflow_range", {"below": below}, words=limited(span))
     if not looked:
         return FoundWorkflows([], None)
     found = yield from list_some(which, floor=lowest)

@@ -71,7 +71,7 @@ class Workflows:
             validation.check(new.tasks())
             workflow_id = yield from self._graph.insert_workflow(new, content=content)
             if workflow_id is not None:
-                break  # else somebody was faster with this key
+                break  # else another process has inserted a workflow with this key
         changes = CounterChanges()
         target = TargetWorkflow(workflow_id, workflow_id, new.on_failure)
         yield from self._graph.insert_graph(StepBatch(target, new.steps, new.finalizer, validation=validation), changes)
@@ -92,7 +92,7 @@ class Workflows:
         return workflow
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
-        """More steps for a workflow that runs."""
+        """Add steps to a running workflow."""
         validation = TaskValidation.of(tasks_in(steps))
         return Operation(
             "add_steps",
@@ -107,7 +107,7 @@ class Workflows:
     ) -> Statements[Workflow]:
         workflow = yield from self._locked(workflow_id)
         if workflow.state is not WorkflowState.RUNNING or workflow.stopping is not None:
-            raise _wrong_state(workflow, "cannot get more steps", "Only a workflow that runs can grow.")
+            raise _wrong_state(workflow, "cannot get more steps", "Only a running workflow can get more steps.")
         check_room(workflow, steps)
         tasks = list(tasks_in(steps))
         validation.check(tasks)
@@ -124,7 +124,7 @@ class Workflows:
     # Cancel and retry
 
     def cancel_workflow(self, workflow_id: int) -> Operation[Workflow]:
-        """Begin nothing more, and ask what runs to stop."""
+        """Start no more steps, and request the cancellation of running steps."""
         return Operation(
             "cancel_workflow", lambda: self._cancel_workflow(workflow_id), mode=Mode.TRANSACTION, wakes=True
         )
@@ -140,7 +140,7 @@ class Workflows:
         yield from self._advance.write_counters(changes)
         stopping = yield from self._found(workflow_id)
         if stopping.active == 0 and stopping.state is WorkflowState.RUNNING:
-            yield from self._end_now(stopping)  # nothing runs that somebody would have to wait for
+            yield from self._end_now(stopping)  # no step is running, so nothing has to be waited for
         return (yield from self._found(workflow_id))
 
     def _end_now(self, workflow: Workflow) -> Statements[None]:
@@ -149,7 +149,7 @@ class Workflows:
         yield from self._advance.write_counters(changes)
 
     def retry_workflow(self, workflow_id: int) -> Operation[Workflow]:
-        """Go on from where a failed or cancelled workflow stopped."""
+        """Continue a failed or cancelled workflow from the steps that did not pass."""
         return Operation("retry_workflow", lambda: self._retry_workflow(workflow_id), mode=Mode.TRANSACTION, wakes=True)
 
     def _retry_workflow(self, workflow_id: int) -> Statements[Workflow]:
@@ -190,7 +190,7 @@ class Workflows:
         return [_read_step(row, parents[row[0]]) for row in rows]
 
     def results(self, task_id: int, only: Sequence[str] | None = None) -> Operation[list[StepResult]]:
-        """The results of the step's parents; without those of parents outside of the queues `only`, if given."""
+        """The results of the step's parents. With `only`: of the parents in these queues."""
         check_names(only, "only", "The queue")
         return Operation("results", lambda: _results(task_id, only), mode=Mode.READ)
 
@@ -201,16 +201,16 @@ class Workflows:
         return workflow
 
     def _locked(self, workflow_id: int) -> Statements[Workflow]:
-        """The workflow, which nobody else changes until this transaction ends."""
+        """The workflow, with its tree locked until this transaction ends."""
         yield from self._advance.lock_trees([workflow_id])
         return (yield from self._found(workflow_id))
 
 
 def fingerprint(new: NewWorkflow) -> str:
-    """What a workflow's key stands for: the whole graph, whatever the order of the params' keys, and however its times
-    were written (60 or 60.0, in one time zone or another)."""
+    """A digest of the whole graph, by which a repeated start with the same key is recognized. The order of keys in
+    params and the notation of times (60 or 60.0, the time zone) do not matter."""
     for task in new.tasks():
-        encode_params(task.params)  # refuses what dibs does not store, in words of its own
+        encode_params(task.params)  # raises a clear error for params that dibs cannot store
     content = msgspec.json.encode(_content(new), order="sorted")
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
@@ -233,7 +233,7 @@ def _task_content(task: NewTask | None) -> list[Any] | None:
     if task is None:
         return None
     times = (task.delay, task.run_at, task.timeout, task.backoff.base, task.backoff.cap)
-    return [task.type, task.params, task.queue, task.priority, task.max_attempts, *map(_micros, times)]
+    return [task.type, task.params, task.queue, task.priority, task.max_attempts, *map(_micros, times), *task.tags]
 
 
 def _micros(time: float | datetime | None) -> int | None:
@@ -251,7 +251,7 @@ def _wrong_state(workflow: Workflow, what: str, hint: str) -> WrongWorkflowState
 def list_some(
     which: WorkflowFilter, floor: int | None = None, ids: Sequence[int] | None = None
 ) -> Statements[list[Workflow]]:
-    """A page of workflows, newest first; none below the floor, none but those with these ids."""
+    """A page of workflows, newest first. `floor`: the lowest id. `ids`: only workflows with these ids."""
     only = None if which.only is None else list(which.only)
     given = {
         "workflow_state": which.state,

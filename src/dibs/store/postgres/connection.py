@@ -167,7 +167,7 @@ class _Stack(deque[Any]):
     popleft = deque.pop
 
 
-class Executor:
+class PostgresExecutor:
     """Runs statements on a connection, on behalf of one caller; `now` is None for the database's own clock. `ends`:
     where to leave what must be done at the end of the operation."""
 
@@ -220,8 +220,8 @@ SAVEPOINTS: dict[type, tuple[LiteralString, ...]] = {
 }
 
 
-class AsyncExecutor:
-    """`Executor`, awaited."""
+class AsyncPostgresExecutor:
+    """`PostgresExecutor`, awaited."""
 
     def __init__(
         self, connection: psycopg.AsyncConnection[Any], ends: AsyncExitStack, now: int | None, by: str | None

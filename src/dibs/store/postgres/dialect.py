@@ -78,7 +78,7 @@ class PostgresDialect:
     def lock_roots(self, ids: list[int]) -> Statements[None]:
         """Lock the rows of the root workflows."""
         if ids:
-            yield Statement("hold_workflows", {"ids": ids})
+            yield Statement("lock_workflows", {"ids": ids})
 
     def clear_holders(self, recovered: Rows) -> Statements[None]:
         """The statement that recovers tasks has done it."""

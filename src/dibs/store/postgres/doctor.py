@@ -9,10 +9,9 @@ import psycopg
 
 from dibs.model.upkeep import Check, Verdict
 from dibs.store.doctor import judge, judge_schema
-from dibs.store.postgres import encoding
 from dibs.store.postgres.connection import SQL
-from dibs.store.postgres.migrating import KNOWN, applied
-from dibs.store.postgres.sessions import LEVEL
+from dibs.store.postgres.migrations import KNOWN, applied
+from dibs.store.postgres.sessions import ENCODING, ENCODING_HINT, LEVEL, database_encoding
 
 OLDEST_SUPPORTED = 140000
 LONG_TRANSACTION = 300
@@ -21,7 +20,7 @@ LONG_TRANSACTION = 300
 def examine(connection: psycopg.Connection[Any]) -> list[Check]:
     """All checks, in the order a reader would ask."""
     checks = [*_server(connection), *_settings(connection)]
-    if encoding.of_database(connection) != encoding.NEEDED:  # no dibs tables can be there: the store refuses to open
+    if database_encoding(connection) != ENCODING:  # no dibs tables can be there: the store refuses to open
         return checks
     return [*checks, *_schema(connection), *_books(connection)]
 
@@ -30,8 +29,8 @@ def _server(connection: psycopg.Connection[Any]) -> Iterator[Check]:
     version = connection.info.server_version
     shown = f"PostgreSQL {version // 10000}.{version % 10000}"
     yield judge("server version", version >= OLDEST_SUPPORTED, shown, "dibs is tested on PostgreSQL 14 and later.")
-    found = encoding.of_database(connection)
-    yield judge("encoding", found == encoding.NEEDED, f"the database's encoding is {found}", encoding.HINT)
+    found = database_encoding(connection)
+    yield judge("encoding", found == ENCODING, f"the database's encoding is {found}", ENCODING_HINT)
     replica = _value(connection, "SELECT pg_is_in_recovery()")
     yield judge("primary", not replica, "a replica" if replica else "the primary", "Tasks can only be claimed there.")
     age = _value(
@@ -150,7 +149,10 @@ def _schema(connection: psycopg.Connection[Any]) -> Iterator[Check]:
 
 def _books(connection: psycopg.Connection[Any]) -> Iterator[Check]:
     for name, hint in (
-        ("books_tokens", "A task's token differs from the last one its history issued: somebody wrote past dibs."),
+        (
+            "books_tokens",
+            "A task's token differs from the last one its history issued: somebody wrote past dibs.",
+        ),
         ("books_states", "A task's state differs from where its history ends: somebody wrote past dibs."),
     ):
         with connection.transaction():  # they read every task: a timeout for ordinary statements does not apply

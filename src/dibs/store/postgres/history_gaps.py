@@ -1,5 +1,9 @@
 """Positions in the history of PostgreSQL: entries of concurrent transactions become visible out of order, so gaps in
-the ids are read again."""
+the ids are read again.
+
+The statistics do not use `dibs.history_follower`, for two reasons. A count of all tasks contains exactly the entries
+that its snapshot sees, so a position must name the gaps of that snapshot, also old ones. And the transitions are
+counted in the database: at thousands of tasks a second, reading every entry would cost more than the statistics may."""
 
 from __future__ import annotations
 

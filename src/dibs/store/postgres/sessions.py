@@ -20,6 +20,8 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel
 
+from dibs.errors import InvalidValue, StoreError
+
 LEVEL = "read committed"
 BEGIN_AT_LEVEL = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
@@ -51,3 +53,41 @@ def begins_for_user(connection: psycopg.Connection[Any] | psycopg.AsyncConnectio
     """True where a transaction that dibs begins now would have the default level of a session that is not ours."""
     idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     return idle and not isinstance(connection, (PoolSession, AsyncPoolSession))
+
+
+ENCODING = "UTF8"
+
+ENCODING_HINT = (
+    "Create a database with CREATE DATABASE name TEMPLATE template0 ENCODING 'UTF8', and name it in the URL. "
+    "dibs changed nothing in this one."
+)
+
+
+def database_encoding(connection: psycopg.Connection[Any]) -> str:
+    """The encoding of the database: the server reports it when the connection is made, a few poolers do not."""
+    reported = connection.info.parameter_status("server_encoding")
+    if reported is not None:
+        return reported
+    row = connection.execute("SHOW server_encoding").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def refuse_unless_utf8(connection: psycopg.Connection[Any]) -> None:
+    """A database in another encoding cannot hold every text (LATIN1), or stores bytes of unknown encoding
+    (SQL_ASCII)."""
+    encoding = database_encoding(connection)
+    if encoding != ENCODING:
+        message = f"The database {connection.info.dbname!r} has the encoding {encoding}; dibs requires {ENCODING}."
+        raise StoreError(message, hint=ENCODING_HINT)
+
+
+def refuse_client_encoding(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """The same for a connection that the user hands in, before anything is written on it. psycopg answers with bytes
+    where the client encoding is SQL_ASCII, and cannot send every text in the others."""
+    if connection.info.encoding != "utf-8":
+        encoding = connection.info.parameter_status("client_encoding")
+        raise InvalidValue(
+            f"The connection has the client encoding {encoding}; dibs requires {ENCODING}.",
+            hint="Execute SET client_encoding TO 'UTF8' on the connection first.",
+        )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
 
@@ -17,12 +16,14 @@ from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
-from dibs.errors import InvalidValue, StoreUnavailable
+from dibs.errors import InvalidValue, OutcomeUnknown, StoreBusy, StoreUnavailable
+from dibs.model.retry import reconnect_delay
 from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
-from dibs.store.contract import Observer
-from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, drive, drive_async
+from dibs.store.coalesce import RUN_ALONE, AsyncCoalescer, Coalescer
+from dibs.store.contract import Observer, StoreClock
+from dibs.store.migrate import OnMigration, ignore_migration
+from dibs.store.operation import Operation, combine, drive, drive_async
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
 from dibs.store.postgres import doctor
@@ -30,8 +31,8 @@ from dibs.store.postgres.connection import (
     NOT_EXECUTED,
     POOL,
     POOL_TIMEOUT,
-    AsyncExecutor,
-    Executor,
+    AsyncPostgresExecutor,
+    PostgresExecutor,
     newest_first,
     prepare_unless_pooled,
     prepare_unless_pooled_async,
@@ -40,11 +41,8 @@ from dibs.store.postgres.connection import (
     watchful,
 )
 from dibs.store.postgres.dialect import PostgresDialect
-from dibs.store.postgres.encoding import refuse_client_encoding
-from dibs.store.postgres.gathering import AsyncGathering, Gathering
-from dibs.store.postgres.migrating import migrate
-from dibs.store.postgres.opening import Away
-from dibs.store.postgres.patience import UntilWritable
+from dibs.store.postgres.migrations import migrate
+from dibs.store.postgres.outages import ServerUnreachable, UntilWritable, log_for, outages
 from dibs.store.postgres.replies import (
     AnySession,
     AsyncSession,
@@ -55,11 +53,17 @@ from dibs.store.postgres.replies import (
     expect_reply,
     sessions_of,
 )
-from dibs.store.postgres.telling import outages, tell_for
+from dibs.store.postgres.sessions import refuse_client_encoding
 from dibs.store.postgres.wakeups import PostgresWakeups
 
 T = TypeVar("T")
-Clock = Callable[[], int]
+
+CoalesceKey = tuple[Hashable, str | None]
+"""The kind of the operations that are combined, and their author."""
+
+SHARED_ERRORS = (OutcomeUnknown, StoreBusy, StoreUnavailable)
+"""Errors of the connection or the server. They concern all combined operations: running each of them again would not
+help. After any other error each is run again alone, because one of them may be the cause."""
 
 TRIES = 4
 TRIES_UNANSWERED = 2
@@ -99,10 +103,10 @@ class PostgresStore:
     many_writers = True
     caution: str | None = None
 
-    open_connections: Callable[[str], Connections]
+    open_connections: Callable[[str], PostgresConnections]
     """Makes the connections of a process to a URL. The tests replace it: they reuse connections between stores."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None, migrate: bool = True) -> None:
+    def __init__(self, url: str, *, clock: StoreClock | None = None, migrate: bool = True) -> None:
         self._url = url
         self._clock = clock
         self._types = TypeCache()
@@ -165,11 +169,25 @@ class PostgresStore:
         if on is not None:
             return self._run_joined(operation, by, on)
         if operation.coalesce is not None:
-            gathered: T = self._opened().gathering.run(operation, by, self._run_by_itself)
-            return gathered
-        return self._run_by_itself(operation, by, idle)
+            key = operation.coalesce.key, by
+            return operation.result(self._opened().coalescer.run(key, operation, self._run_batch))
+        return operation.result(self._run_alone(operation, by, idle))
 
-    def _run_by_itself(self, operation: Operation[T], by: str | None, idle: bool = False) -> T:
+    def _run_batch(self, key: CoalesceKey, operations: Sequence[Operation[Any]]) -> Sequence[Any]:
+        """Run operations of one kind and author as one operation."""
+        _, by = key
+        if len(operations) == 1:
+            return [self._run_alone(operations[0], by)]
+        try:
+            answers: Sequence[Any] = self._run_alone(combine(operations), by)
+            return answers
+        except SHARED_ERRORS:
+            raise
+        except Exception:
+            return [RUN_ALONE] * len(operations)
+
+    def _run_alone(self, operation: Operation[Any], by: str | None, idle: bool = False) -> Any:
+        """Run the statements of the operation and return their result, before it is decoded."""
         tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened, connection = self._opened(patience), None
@@ -193,7 +211,7 @@ class PostgresStore:
                 time.sleep(pause_before(tries))
                 tries, patience = tries + 1, _Patience()
             else:
-                return opened.done(operation, result)
+                return opened.committed(operation, result)
 
     async def run_once_async(
         self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
@@ -202,12 +220,25 @@ class PostgresStore:
         if on is not None:
             return await self._run_joined_async(operation, by, on)
         if operation.coalesce is not None:
-            gathering = (await self._opened_async()).async_gathering()
-            gathered: T = await gathering.run(operation, by, self._run_by_itself_async)
-            return gathered
-        return await self._run_by_itself_async(operation, by, idle)
+            coalescer = (await self._opened_async()).async_coalescer()
+            key = operation.coalesce.key, by
+            return operation.result(await coalescer.run(key, operation, self._run_batch_async))
+        return operation.result(await self._run_alone_async(operation, by, idle))
 
-    async def _run_by_itself_async(self, operation: Operation[T], by: str | None, idle: bool = False) -> T:
+    async def _run_batch_async(self, key: CoalesceKey, operations: Sequence[Operation[Any]]) -> Sequence[Any]:
+        """`_run_batch`, awaited."""
+        _, by = key
+        if len(operations) == 1:
+            return [await self._run_alone_async(operations[0], by)]
+        try:
+            answers: Sequence[Any] = await self._run_alone_async(combine(operations), by)
+            return answers
+        except SHARED_ERRORS:
+            raise
+        except Exception:
+            return [RUN_ALONE] * len(operations)
+
+    async def _run_alone_async(self, operation: Operation[Any], by: str | None, idle: bool = False) -> Any:
         tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened = await self._opened_async(patience)
@@ -232,15 +263,15 @@ class PostgresStore:
                 await asyncio.sleep(pause_before(tries))
                 tries, patience = tries + 1, _Patience()
             else:
-                return opened.done(operation, result)
+                return opened.committed(operation, result)
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
         patience = _Patience()
         while True:
             try:
                 return [migration.name for migration in migrate(self._url, note=note)]
-            except Away as away:
+            except ServerUnreachable as away:
                 time.sleep(patience.pause_after(away))
 
     def maintain(self) -> None:
@@ -303,7 +334,7 @@ class PostgresStore:
         self, connection: psycopg.AsyncConnection[Any], operation: Operation[T], by: str | None
     ) -> Any:
         async with AsyncExitStack() as ends:
-            executor = AsyncExecutor(connection, ends, self._now(), by)
+            executor = AsyncPostgresExecutor(connection, ends, self._now(), by)
             if operation.atomic:
                 await executor.begin()
             return await drive_async(operation.begin(), executor)
@@ -320,7 +351,7 @@ class PostgresStore:
         while True:
             try:
                 opened = self._reach()
-            except Away as away:
+            except ServerUnreachable as away:
                 time.sleep(patience.pause_after(away))
                 continue
             if opened is self._open:  # not closed again while we waited
@@ -335,7 +366,7 @@ class PostgresStore:
         while (opened := self._open) is None or not opened.checked or opened.pid != os.getpid():
             try:
                 await asyncio.to_thread(self._reach)
-            except Away as away:
+            except ServerUnreachable as away:
                 await asyncio.sleep(patience.pause_after(away))
         return opened
 
@@ -347,10 +378,10 @@ class PostgresStore:
             if opened.checked:
                 return opened
             if opened.away_since > asked_at:
-                raise Away(opened.away)
+                raise ServerUnreachable(opened.away)
             try:
                 opened.connections.check_schema(self._may_migrate)
-            except Away as away:
+            except ServerUnreachable as away:
                 opened.away, opened.away_since = str(away), time.monotonic()
                 raise
             opened.checked = True
@@ -371,7 +402,7 @@ class PostgresStore:
             return self._open
 
 
-def _connections_to(url: str) -> Connections:
+def _connections_to(url: str) -> PostgresConnections:
     try:
         return PostgresStore.open_connections(url)
     except psycopg.Error as error:  # a URL that libpq does not understand
@@ -389,7 +420,7 @@ _abandoned: list[Any] = []
 def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], by: str | None, now: int | None) -> Any:
     """The result of the operation's steps, run on this connection; `now` is None for the database's own clock."""
     with ExitStack() as ends:
-        executor = Executor(connection, ends, now, by)
+        executor = PostgresExecutor(connection, ends, now, by)
         if operation.atomic:
             executor.begin()
         return drive(operation.begin(), executor)
@@ -413,7 +444,7 @@ def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: 
 def pause_before(retry: int) -> float:
     """Seconds to wait before the n-th retry, doubling: operations that collided would collide again if all of them were
     retried at once."""
-    return float(SHORTEST_PAUSE * 2 ** (retry - 1) * random.uniform(0.5, 1.0))
+    return reconnect_delay(retry, SHORTEST_PAUSE, LONGEST_PAUSE)
 
 
 class _Patience:
@@ -423,7 +454,7 @@ class _Patience:
         self._until = time.monotonic() + POOL_TIMEOUT
         self._attempts = 0
 
-    def pause_after(self, away: Away) -> float:
+    def pause_after(self, away: ServerUnreachable) -> float:
         """Seconds to wait after another attempt to reach the server failed; raises where that has gone on for too long.
         An outage is told in the log."""
         outages().failed(str(away))
@@ -431,7 +462,7 @@ class _Patience:
         if left <= 0:
             raise _unreachable(str(away)) from away
         self._attempts += 1
-        return min(left, LONGEST_PAUSE, pause_before(self._attempts))
+        return min(left, pause_before(self._attempts))
 
     def wait_on(self, error: PoolTimeout) -> None:
         """Ask again, unless that has gone on for too long."""
@@ -443,7 +474,7 @@ def _unreachable(reason: str) -> StoreUnavailable:
     return StoreUnavailable(f"No connection to PostgreSQL within {POOL_TIMEOUT:.0f} seconds ({reason}).")
 
 
-class Connections:
+class PostgresConnections:
     """The connections of one process: a pool for threads and one for each event loop, opened when first used."""
 
     def __init__(self, url: str) -> None:
@@ -501,7 +532,7 @@ class Connections:
                         **POOLING,
                     )
                     self._pool = newest_first(pool)
-                    tell_for(pool)
+                    log_for(pool)
                     self._pool.open()
         return self._pool
 
@@ -518,7 +549,7 @@ class Connections:
                 **POOLING,
             )
             self._async_pools[loop] = newest_first(pool)
-            tell_for(pool)
+            log_for(pool)
             await pool.open()
         return pool
 
@@ -534,34 +565,37 @@ class Connections:
             await pool.close()
 
 
-PostgresStore.open_connections = Connections
+PostgresStore.open_connections = PostgresConnections
 
 
 class _Open:
     """What an open store has in one process: connections, and the operations that wait to be combined."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: PostgresConnections) -> None:
         self.pid = os.getpid()
         self.connections = connections
         self.checked = False
         self.checking = threading.Lock()  # guards the two below, and an attempt to check
         self.away = ""
         self.away_since = 0.0
-        self.gathering = Gathering()
-        self._async_gatherings: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGathering]
-        self._async_gatherings = weakref.WeakKeyDictionary()
+        self.coalescer: Coalescer[CoalesceKey, Operation[Any], Any] = Coalescer()
+        self._async_coalescers: weakref.WeakKeyDictionary[
+            asyncio.AbstractEventLoop, AsyncCoalescer[CoalesceKey, Operation[Any], Any]
+        ] = weakref.WeakKeyDictionary()
 
-    def done(self, operation: Operation[T], result: Any) -> T:
-        """The result of an operation that was committed, after waking those who wait for what it changed."""
-        if operation.should_wake(result):
+    def committed(self, operation: Operation[Any], returned: Any) -> Any:
+        """Wake the waiters if the operation changed what they wait for; return what its statements returned."""
+        if operation.should_wake(returned):
             self.connections.wakeups.wrote()
-        return operation.result(result)
+        return returned
 
-    def async_gathering(self) -> AsyncGathering:
-        """That of the running loop."""
+    def async_coalescer(self) -> AsyncCoalescer[CoalesceKey, Operation[Any], Any]:
+        """The coalescer of the running event loop."""
         loop = asyncio.get_running_loop()
-        found = self._async_gatherings.get(loop)
-        return self._async_gatherings.setdefault(loop, AsyncGathering()) if found is None else found
+        coalescer = self._async_coalescers.get(loop)
+        if coalescer is None:
+            coalescer = self._async_coalescers.setdefault(loop, AsyncCoalescer())
+        return coalescer
 
     def close(self) -> None:
         if self.pid == os.getpid():

@@ -10,7 +10,7 @@ import httpx
 
 from dibs.errors import InvalidValue
 from dibs.redaction import redact_url
-from dibs.store.remote.call import Call
+from dibs.store.remote.request import HttpCall
 from dibs.version import __version__
 from dibs.wire.errors import KEY_APART
 
@@ -39,7 +39,7 @@ class Address:
     def __repr__(self) -> str:
         return f"Address({self._base!r})"
 
-    def url(self, call: Call) -> str:
+    def url(self, call: HttpCall) -> str:
         """Where to send the call."""
         return self._base + call.path
 
@@ -53,7 +53,7 @@ class Address:
         return {"headers": headers, "verify": verify, "trust_env": False, "follow_redirects": False}
 
 
-def request_options(call: Call, by: str | None) -> dict[str, Any]:
+def request_options(call: HttpCall, by: str | None) -> dict[str, Any]:
     """What goes with the call: its body, its signature, and how long we wait for its answer."""
     headers: dict[str, str | bytes] = {}
     if call.body is not None:

@@ -1,7 +1,7 @@
-"""Claims over HTTP: taken, kept and ended, each write fenced by its token on the other side.
+"""Enqueues and claims over HTTP. The server fences every write about a claim by its token.
 
-Everything here may be repeated: an outcome told again is recognised by its token, and a claim carries an id of its
-request, under which the server gives again what it gave when the answer was lost.
+All requests about claims may be repeated: the server recognises a repeated outcome by its token, and a repeated claim
+by the id of its request, for which it returns the tasks of the first answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dibs.model.claim import (
     Claim,
     ClaimRequest,
     ClaimStatus,
+    Filters,
     FinishResult,
     Outcome,
     OutcomeReport,
@@ -25,13 +26,27 @@ from dibs.model.claim import (
     check_claims,
     check_reports,
 )
+from dibs.model.task import NewTask, Task
 from dibs.store.operation import Mode, Operation
-from dibs.store.remote.call import LIMIT, Call, Steps, encode, joined, place, post, split
-from dibs.store.remote.decode import NOTHING_PENDING, decoder, not_understood, reader
+from dibs.store.remote.decode import NOTHING_PENDING, decoder, not_understood, reader, reader_or
+from dibs.store.remote.request import (
+    LIMIT,
+    HttpCall,
+    HttpCalls,
+    api_path,
+    check_fits,
+    encode,
+    get,
+    joined,
+    post,
+    read_operation,
+    split,
+    write_operation,
+)
 from dibs.wire import claims as wire
+from dibs.wire import tasks as wire_tasks
 from dibs.wire.errors import Refusal
 from dibs.wire.fields import RequestBody
-from dibs.wire.tasks import ManyTasks, Task
 
 T = TypeVar("T")
 Read = Callable[[msgspec.Raw], T | DibsError]
@@ -39,25 +54,35 @@ Envelope = Callable[[str, Any], RequestBody]
 """The body of a request about claims of one worker, from the worker's id and the entries as JSON."""
 
 Entry = bytes | DibsError
-"""The JSON for one claim, or why it cannot be sent."""
+"""The JSON for one claim, or the reason why it cannot be sent."""
 
 ENVELOPE = 1024
-"""Bytes that a request needs beside its entries."""
+"""Bytes that a request needs in addition to its entries."""
 
 
-class RemoteClaims:
-    """Claim, finish, and what lies between."""
+class RemoteQueue:
+    """Enqueue, claim, finish, and keep a claim alive. See QueueOperations."""
+
+    def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
+        """Store the tasks in this order, all or none. A batch that does not fit one request is refused."""
+        if not tasks:
+            return Operation("enqueue", _no_calls, wakes=True)
+        return write_operation("enqueue", *_enqueue_call(tasks), wakes=True)
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
         """Claim up to `count` tasks; the server waits for one for up to `wait` seconds."""
         return Operation("claim", lambda: _claim(request), decode=_read_claims, request=request)
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
-        """Claim this task, or say why not. Repeating it is safe: under its name it is answered as the first time."""
+        """Claim this task, or raise the reason why not. Safe twice: a repeated request gets the first answer."""
         return Operation("claim_by_id", lambda: _claim_by_id(task_id, request), decode=_read_claim)
 
+    def peek(self, filters: Filters) -> Operation[list[Task]]:
+        """The tasks that a claim would take now. Advisory."""
+        return read_operation("peek", post("/api/tasks/peek", wire.PeekBody.from_model(filters)), _read_tasks)
+
     def finish(self, reports: Sequence[OutcomeReport]) -> Operation[list[FinishResult]]:
-        """Write many outcomes; each is fenced and answered on its own."""
+        """Write outcomes; each is fenced and gets its own answer."""
         check_reports(reports)
         entries = [_outcome_entry(ref, outcome) for ref, outcome in reports]
         refs = [ref for ref, _ in reports]
@@ -71,14 +96,14 @@ class RemoteClaims:
     def exchange(
         self, reports: Sequence[OutcomeReport], request: ClaimRequest
     ) -> Operation[tuple[list[FinishResult], list[Claim]]]:
-        """Write the outcomes and claim, both or neither; outcomes that do not fit one request are written before."""
+        """Write the outcomes and claim, both or neither. Outcomes that do not fit the request are written before."""
         check_reports(reports)
         entries = [_outcome_entry(ref, outcome) for ref, outcome in reports]
         refs = [ref for ref, _ in reports]
         return Operation("exchange", lambda: _exchange(refs, entries, request), wakes=True, request=(reports, request))
 
     def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
-        """These tasks, claimed ahead of their turn, begin now."""
+        """Start tasks that were claimed ahead."""
         check_claims(claims)
         entries = _entries(claims)
         return Operation("start", lambda: _many("/api/tasks/start", _claims_body, _read_started, claims, entries))
@@ -94,27 +119,42 @@ class RemoteClaims:
         return Operation("renew", lambda: _many("/api/tasks/renew", body, _read_renewed, claims, entries))
 
     def progress(self, reports: Sequence[tuple[AnyClaim, int, str | None]]) -> Operation[list[bool | DibsError]]:
-        """Note how far the tasks are."""
+        """Report the progress of the tasks."""
         refs = [ref for ref, _, _ in reports]
         check_claims(refs)
-        entries = [encode(wire.OneNote.from_model(*note)) for note in reports]
-        return Operation("progress", lambda: _many("/api/tasks/progress", _notes_body, _read_noted, refs, entries))
+        entries = [encode(wire.TaskProgress.from_model(*note)) for note in reports]
+        return Operation(
+            "progress", lambda: _many("/api/tasks/progress", _progress_body, _read_progress, refs, entries)
+        )
 
     def claim_status(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
-        """How the claims stand, without touching them."""
+        """The status of the claims. Nothing is written."""
         check_claims(claims)
-        return Operation("claim_status", lambda: _standing(claims), mode=Mode.READ)
+        return Operation("claim_status", lambda: _claim_status(claims), mode=Mode.READ)
+
+    def checkpoints(self, task_id: int) -> Operation[dict[str, Any]]:
+        """The values that earlier attempts of the task have kept."""
+        call = get(api_path("tasks", task_id, "checkpoints"), or_none="task_not_found")
+        return read_operation("checkpoints", call, _read_checkpoints)
+
+    def keep_checkpoint(self, claim: AnyClaim, name: str, value: Any) -> Operation[Any]:
+        """Keep a value for later attempts. Safe twice: an earlier value stays."""
+        check_claims([claim])
+        body = encode(wire.CheckpointBody.from_model(claim, name, value))
+        check_fits(f"The checkpoint {name!r} does", len(body))
+        call = HttpCall("POST", api_path("tasks", claim.task_id, "checkpoints"), body)
+        return write_operation("keep_checkpoint", call, _read_kept)
 
 
 class _Answers(msgspec.Struct, frozen=True):
-    """An answer to each of many claims, a result or a refusal, and what was claimed in exchange."""
+    """The answer to each of many claims, a result or a refusal, and the tasks that were claimed in exchange."""
 
     answers: list[msgspec.Raw]
-    tasks: list[Task] = []
+    tasks: list[wire_tasks.Task] = []
 
 
 def _answer_reader(kind: type[Any]) -> Read[Any]:
-    """A function from the answer to one of many claims to its result, or to the error that it is."""
+    """A function that decodes the answer to one of many claims: its result, or the error."""
     decode = msgspec.json.Decoder(kind).decode
 
     def read(content: msgspec.Raw) -> Any:
@@ -127,24 +167,29 @@ def _answer_reader(kind: type[Any]) -> Read[Any]:
     return read
 
 
+_read_created = decoder(wire_tasks.Created, lambda answer: [answer.to_model()])
+_read_batch = reader(wire_tasks.CreatedBatch)
+_read_tasks = reader(wire_tasks.ManyTasks)
+_read_checkpoints = reader_or(wire.Checkpoints, {})
+_read_kept = reader(wire.KeptCheckpoint)
 _read_refusal = reader(Refusal)
 _read_finished = _answer_reader(wire.Finished)
 _read_renewed = _answer_reader(wire.Renewed)
-_read_noted = _answer_reader(wire.Noted)
+_read_progress = _answer_reader(wire.ProgressSaved)
 _read_started = _answer_reader(wire.Started)
 _read_answers = decoder(_Answers, lambda answers: answers)
-_read_claimed = decoder(ManyTasks, lambda claimed: [task.to_claim() for task in claimed.tasks])  # `task` is the first
+_read_claimed = decoder(wire_tasks.ManyTasks, lambda claimed: [task.to_claim() for task in claimed.tasks])
 _read_claim = decoder(wire.Claimed, lambda claimed: claimed.task.to_claim())
-_read_standings = reader(wire.Standings)
+_read_statuses = reader(wire.ClaimStatuses)
 
 
-def _claim(request: ClaimRequest) -> Steps[Any]:
+def _claim(request: ClaimRequest) -> HttpCalls[Any]:
     body = encode(wire.ClaimBody.from_model(request))
-    return (yield Call("POST", "/api/tasks/claim", body, or_none=NOTHING_PENDING, wait=request.wait))
+    return (yield HttpCall("POST", "/api/tasks/claim", body, or_none=NOTHING_PENDING, wait=request.wait))
 
 
-def _claim_by_id(task_id: int, request: ClaimRequest) -> Steps[Any]:
-    return (yield post(place("tasks", task_id, "claim"), wire.ClaimByIdBody.from_model(request)))
+def _claim_by_id(task_id: int, request: ClaimRequest) -> HttpCalls[Any]:
+    return (yield post(api_path("tasks", task_id, "claim"), wire.ClaimByIdBody.from_model(request)))
 
 
 def _read_claims(content: bytes | None) -> list[Claim]:
@@ -159,14 +204,14 @@ def _claims_body(worker_id: str, claims: Any) -> RequestBody:
     return wire.ClaimsBody(worker_id=worker_id, claims=claims)
 
 
-def _notes_body(worker_id: str, notes: Any) -> RequestBody:
-    return wire.NotesBody(worker_id=worker_id, notes=notes)
+def _progress_body(worker_id: str, notes: Any) -> RequestBody:
+    return wire.ProgressManyBody(worker_id=worker_id, notes=notes)
 
 
 def _many(
     path: str, body: Envelope, read: Read[T], refs: Sequence[AnyClaim], entries: Sequence[Entry]
-) -> Steps[list[T | DibsError]]:
-    """Send each entry, in as many requests as it takes; the answer to each, in order."""
+) -> HttpCalls[list[T | DibsError]]:
+    """Send the entries in as few requests as possible; the answer to each, in order."""
     answers: dict[int, T | DibsError] = {}
     for worker_id, places in _requests(refs, entries):
         found = _read_answers((yield post(path, body(worker_id, _at(places, entries)))))
@@ -176,7 +221,7 @@ def _many(
 
 def _exchange(
     refs: Sequence[AnyClaim], entries: Sequence[Entry], request: ClaimRequest
-) -> Steps[tuple[list[FinishResult], list[Claim]]]:
+) -> HttpCalls[tuple[list[FinishResult], list[Claim]]]:
     requests = list(_requests(refs, entries))
     own = [places for worker_id, places in requests if worker_id == request.worker_id]
     last = own[-1] if own else []
@@ -186,7 +231,7 @@ def _exchange(
             found = _read_answers((yield post("/api/tasks/finish", _finish_body(worker_id, _at(places, entries)))))
             answers.update(_answers(places, found.answers, _read_finished))
     outcomes: Any = _at(last, entries)
-    claim = wire.ClaimWish.from_model(request)
+    claim = wire.ClaimOptions.from_model(request)
     body = wire.ExchangeBody(worker_id=request.worker_id, outcomes=outcomes, claim=claim)
     found = _read_answers((yield post("/api/tasks/exchange", body)))
     answers.update(_answers(last, found.answers, _read_finished))
@@ -199,7 +244,7 @@ def _at(places: Sequence[int], entries: Sequence[Entry]) -> msgspec.Raw:
 
 def _answers(places: Sequence[int], found: Sequence[msgspec.Raw], read: Read[T]) -> dict[int, T | DibsError]:
     if len(places) != len(found):
-        raise not_understood(f"{len(found)} answers to {len(places)} questions")
+        raise not_understood(f"{len(found)} answers to {len(places)} entries")
     return {at: read(answer) for at, answer in zip(places, found, strict=True)}
 
 
@@ -208,7 +253,8 @@ def _in_order(entries: Sequence[Entry], answers: dict[int, T | DibsError]) -> li
 
 
 def _requests(refs: Sequence[AnyClaim], entries: Sequence[Entry]) -> Iterator[tuple[str, list[int]]]:
-    """The places of the entries that go into one request: of one worker, not too many, not too large."""
+    """For each request: the worker, and the places of the entries. A request has entries of one worker, within the
+    limits of number and size."""
     by_worker: dict[str, list[int]] = {}
     sizes: list[int] = []
     for at, (ref, entry) in enumerate(zip(refs, entries, strict=True)):
@@ -220,13 +266,13 @@ def _requests(refs: Sequence[AnyClaim], entries: Sequence[Entry]) -> Iterator[tu
             yield worker_id, places[start:end]
 
 
-def _standing(claims: Sequence[AnyClaim]) -> Steps[list[ClaimStatus]]:
+def _claim_status(claims: Sequence[AnyClaim]) -> HttpCalls[list[ClaimStatus]]:
     entries = _entries(claims)
-    standings: dict[int, ClaimStatus] = {}
+    statuses: dict[int, ClaimStatus] = {}
     for worker_id, places in _requests(claims, entries):
-        found = _read_standings((yield post("/api/tasks/standing", _claims_body(worker_id, _at(places, entries)))))
-        standings.update(zip(places, found, strict=True))
-    return [standings[at] for at in range(len(claims))]
+        found = _read_statuses((yield post("/api/tasks/standing", _claims_body(worker_id, _at(places, entries)))))
+        statuses.update(zip(places, found, strict=True))
+    return [statuses[at] for at in range(len(claims))]
 
 
 def _entries(claims: Sequence[AnyClaim]) -> list[bytes]:
@@ -234,7 +280,7 @@ def _entries(claims: Sequence[AnyClaim]) -> list[bytes]:
 
 
 def _outcome_entry(ref: AnyClaim, outcome: Outcome) -> Entry:
-    """The outcome as JSON, or why it cannot be sent: then only this one is refused."""
+    """The outcome as JSON, or the reason why it cannot be sent: then only this outcome is refused."""
     try:
         entry = encode(wire.outcome_body(ref, outcome))
     except InvalidValue as error:
@@ -245,3 +291,18 @@ def _outcome_entry(ref: AnyClaim, outcome: Outcome) -> Entry:
             hint="Keep large results elsewhere (a file, a bucket, a table) and send a reference to them.",
         )
     return entry
+
+
+def _enqueue_call(tasks: Sequence[NewTask]) -> tuple[HttpCall, Any]:
+    single = len(tasks) == 1
+    content = encode(wire_tasks.NewTaskBody.from_model(tasks[0]) if single else wire_tasks.BatchBody.from_model(tasks))
+    check_fits("This task does" if single else f"These {len(tasks):,} tasks do", len(content), len(tasks))
+    safe = all(task.key is not None for task in tasks)
+    if single:
+        return HttpCall("POST", "/api/tasks", content, safe), _read_created
+    return HttpCall("POST", "/api/tasks/batch", content, safe), _read_batch
+
+
+def _no_calls() -> Any:
+    yield from ()
+    return []

@@ -1,6 +1,6 @@
 """Connections to the server: one client for the threads of a process, one for each event loop.
 
-Closing takes nothing away from those who wait for an answer: the last of them closes the client.
+A client that is closed while calls wait for their answers stays open until the last answer.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import httpx
 
 from dibs.store.operation import drive, drive_async
 from dibs.store.remote.address import Address, request_options
-from dibs.store.remote.call import Call
 from dibs.store.remote.conversation import Rest, conversation
+from dibs.store.remote.request import HttpCall
 from dibs.store.remote.wakeups import RemoteWakeups
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=20.0)
-"""An idle connection is given up long before the server does so (dibs after 75 s, proxies mostly after 60): a request
-that crosses with the server's goodbye would leave its outcome unknown. By age alone, not by number: the pool may close
-what it takes for surplus at the moment another thread sends on it, and that outcome would be unknown as well."""
+"""An idle connection is closed long before the server would close it (dibs after 75 s, most proxies after 60): the
+outcome of a request that the server's close overtakes would be unknown. The number of connections has no limit: httpx
+may close a surplus connection at the moment when another thread sends on it, and that outcome would be unknown too."""
 
 
-class Connections:
+class RemoteConnections:
     """The clients of one process, opened when first used."""
 
     def __init__(self, address: Address) -> None:
@@ -35,29 +35,29 @@ class Connections:
         self.wakeups = RemoteWakeups(address)
         self._address = address
         self._lock = threading.Lock()
-        self._closed = False  # who is still here, or comes too late, leaves nothing open behind
-        self._line: _Line | None = None
-        self._async_lines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncLine]
-        self._async_lines = weakref.WeakKeyDictionary()
+        self._closed = False  # from now on the last user of a client closes it
+        self._client: _SharedClient | None = None
+        self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _SharedAsyncClient]
+        self._async_clients = weakref.WeakKeyDictionary()
 
-    def send(self, call: Call, by: str | None) -> bytes | None:
-        """The answer to the call."""
+    def send(self, call: HttpCall, by: str | None) -> bytes | None:
+        """Send the call, with repetitions, and return the answer."""
         with self._borrow() as client:
 
-            def act(step: Call | Rest) -> httpx.Response | None:
-                if isinstance(step, Call):
+            def act(step: HttpCall | Rest) -> httpx.Response | None:
+                if isinstance(step, HttpCall):
                     return client.request(step.method, self._address.url(step), **request_options(step, by))
                 time.sleep(step.seconds)
                 return None
 
             return drive(conversation(call, self._address.host), act)
 
-    async def send_async(self, call: Call, by: str | None) -> bytes | None:
+    async def send_async(self, call: HttpCall, by: str | None) -> bytes | None:
         """`send`, without blocking the event loop."""
         async with self._borrow_async() as client:
 
-            async def act(step: Call | Rest) -> httpx.Response | None:
-                if isinstance(step, Call):
+            async def act(step: HttpCall | Rest) -> httpx.Response | None:
+                if isinstance(step, HttpCall):
                     return await client.request(step.method, self._address.url(step), **request_options(step, by))
                 await asyncio.sleep(step.seconds)
                 return None
@@ -65,71 +65,71 @@ class Connections:
             return await drive_async(conversation(call, self._address.host), act)
 
     def close(self) -> None:
-        """Let go of the connections that threads use."""
+        """Close the connections of threads."""
         if self.pid != os.getpid():
             return
         self.wakeups.close()
         with self._lock:
             self._closed = True
-            line, self._line = self._line, None
-            idle = line is not None and line.users == 0
-        if line is not None and idle:
-            line.client.close()
+            shared, self._client = self._client, None
+            idle = shared is not None and shared.users == 0
+        if shared is not None and idle:
+            shared.client.close()
 
     async def close_async(self) -> None:
-        """Let go of those of this event loop."""
+        """Close the connections of the running event loop."""
         self._closed = True
-        line = self._async_lines.pop(asyncio.get_running_loop(), None)
-        if line is not None and line.users == 0:
-            await line.client.aclose()
+        shared = self._async_clients.pop(asyncio.get_running_loop(), None)
+        if shared is not None and shared.users == 0:
+            await shared.client.aclose()
 
     @contextmanager
     def _borrow(self) -> Iterator[httpx.Client]:
         with self._lock:
-            if self._line is None:
-                self._line = _Line(httpx.Client(limits=LIMITS, **self._address.client_options()))
-            line = self._line
-            line.users += 1
+            if self._client is None:
+                self._client = _SharedClient(httpx.Client(limits=LIMITS, **self._address.client_options()))
+            shared = self._client
+            shared.users += 1
         try:
-            yield line.client
+            yield shared.client
         finally:
             with self._lock:
-                line.users -= 1
-                forsaken = line.users == 0 and (self._closed or line is not self._line)
-                if forsaken and line is self._line:
-                    self._line = None
-            if forsaken:
-                line.client.close()
+                shared.users -= 1
+                unused = shared.users == 0 and (self._closed or shared is not self._client)
+                if unused and shared is self._client:
+                    self._client = None
+            if unused:
+                shared.client.close()
 
     @asynccontextmanager
     async def _borrow_async(self) -> AsyncIterator[httpx.AsyncClient]:
         loop = asyncio.get_running_loop()
-        line = self._async_lines.get(loop)
-        if line is None:
-            line = _AsyncLine(httpx.AsyncClient(limits=LIMITS, **self._address.client_options()))
-            self._async_lines[loop] = line
-        line.users += 1
+        shared = self._async_clients.get(loop)
+        if shared is None:
+            shared = _SharedAsyncClient(httpx.AsyncClient(limits=LIMITS, **self._address.client_options()))
+            self._async_clients[loop] = shared
+        shared.users += 1
         try:
-            yield line.client
+            yield shared.client
         finally:
-            line.users -= 1
-            kept = self._async_lines.get(loop)
-            if line.users == 0 and (self._closed or line is not kept):
-                if line is kept:
-                    del self._async_lines[loop]
-                await line.client.aclose()
+            shared.users -= 1
+            kept = self._async_clients.get(loop)
+            if shared.users == 0 and (self._closed or shared is not kept):
+                if shared is kept:
+                    del self._async_clients[loop]
+                await shared.client.aclose()
 
 
-class _Line:
-    """A client, and how many wait for an answer on it."""
+class _SharedClient:
+    """An HTTP client, and the number of calls that use it now."""
 
     def __init__(self, client: httpx.Client) -> None:
         self.client = client
         self.users = 0
 
 
-class _AsyncLine:
-    """The same, for an event loop."""
+class _SharedAsyncClient:
+    """`_SharedClient`, for an event loop."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client

@@ -17,8 +17,9 @@ from typing import Any
 import httpx
 
 from dibs.errors import DibsError, OutcomeUnknown, RateLimited, StoreError, StoreUnavailable
-from dibs.store.remote.call import Call
+from dibs.model.retry import reconnect_delay
 from dibs.store.remote.decode import not_understood, read_refusal
+from dibs.store.remote.request import HttpCall
 from dibs.wire.errors import Refusal
 
 logger = logging.getLogger("dibs.remote")
@@ -47,11 +48,11 @@ class Rest:
     seconds: float
 
 
-Conversation = Generator[Call | Rest, Any, bytes | None]
+Conversation = Generator[HttpCall | Rest, Any, bytes | None]
 """A call is answered with its response, or with the error of the transport."""
 
 
-def conversation(call: Call, host: str) -> Conversation:
+def conversation(call: HttpCall, host: str) -> Conversation:
     """Send the call until there is an answer; the answer's JSON."""
     tries = _Tries(call, host)
     while True:
@@ -73,7 +74,7 @@ def conversation(call: Call, host: str) -> Conversation:
 class _Tries:
     """How often and how long a call has been tried."""
 
-    def __init__(self, call: Call, host: str) -> None:
+    def __init__(self, call: HttpCall, host: str) -> None:
         self._call = call
         self._host = host
         self._began = time.monotonic()
@@ -135,8 +136,7 @@ class _Tries:
 
     def _rest(self, reason: str, at_least: float = 0.0, error: DibsError | None = None) -> float:
         self._failures += 1
-        grown = min(LONGEST, SHORTEST * 2.0 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1.0)
-        seconds = max(at_least, grown)
+        seconds = max(at_least, reconnect_delay(self._failures, SHORTEST, LONGEST))
         if time.monotonic() + seconds > self._began + PATIENCE:
             raise error or self._gave_up(reason)
         return seconds

@@ -7,16 +7,16 @@ hint that gets lost is made up for by polling, so every error here only means a 
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 from typing import Any
 
 import httpx
 
 from dibs.errors import StoreError
+from dibs.model.retry import reconnect_delay
 from dibs.store.remote.address import Address, request_options
-from dibs.store.remote.call import Call, get
 from dibs.store.remote.decode import reader
+from dibs.store.remote.request import HttpCall, get
 from dibs.store.wakeups import Wakeups
 from dibs.wire.history import WakeupsQuery, Woken
 
@@ -66,7 +66,7 @@ class RemoteWakeups(Wakeups):
 
     def _ask(self, client: httpx.Client, seen: Woken, wait: float) -> Woken:
         query = WakeupsQuery(process=seen.process or None, generation=seen.generation, wait=wait)
-        call = Call("GET", get("/api/wakeups", query).path, wait=wait)
+        call = HttpCall("GET", get("/api/wakeups", query).path, wait=wait)
         options = request_options(call, None)
         response = client.get(
             self._address.url(call), timeout=options["timeout"], extensions={"trace": self._remember_socket}
@@ -85,5 +85,4 @@ class RemoteWakeups(Wakeups):
                 listening.shutdown(socket.SHUT_RDWR)
 
     def _rest(self) -> None:
-        seconds = min(LONGEST, SHORTEST * 2.0 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1.0)
-        self.pause(seconds)
+        self.pause(reconnect_delay(self._failures, SHORTEST, LONGEST))

@@ -21,7 +21,7 @@ if sys.platform != "win32":
 
 HEADER = struct.Struct("!I")
 ALIVE = b"+"
-"""Sent when a request has been read: whatever goes wrong later is due to the request."""
+"""Sent after a request was read: an error after this byte is caused by the request."""
 
 IDLE = 60.0
 """Seconds after which a process that gets no requests ends: its parent may have forked, and never close the pipe."""
@@ -41,24 +41,24 @@ def compile_schema(schema: Any) -> Any:
     try:
         return jsonschema_rs.validator_for(schema, retriever=_refuse_to_fetch)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise InvalidSchema(_shortened(str(error).splitlines()[0])) from None
+        raise InvalidSchema(_shorten(str(error).splitlines()[0])) from None
 
 
 def describe(validator: Any, params: Any) -> tuple[str, str]:
-    """Where the first error of invalid params is, and what it is."""
+    """The place and the description of the first error in invalid params."""
     try:
         validator.validate(params)  # ends at the first error; iter_errors() makes all of them before it returns
     except jsonschema_rs.ValidationError as error:
-        return _shortened("/".join(str(part) for part in error.instance_path)), _shortened(error.message)
+        return _shorten("/".join(str(part) for part in error.instance_path)), _shorten(error.message)
     return "", "does not fit the schema"
 
 
 def _refuse_to_fetch(uri: str) -> Any:
-    raise ValueError(f"the schema refers to {uri}, and dibs fetches no schemas; put it inside")
+    raise ValueError(f"the schema refers to {uri}, and dibs fetches no schemas; include it in the schema")
 
 
-def _shortened(text: str) -> str:
-    """A message contains the value, which may be a megabyte long: the beginning and the end say enough."""
+def _shorten(text: str) -> str:
+    """The beginning and the end of a long text. Messages contain the value, which may be a megabyte long."""
     half = LONGEST_MESSAGE // 2
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
 

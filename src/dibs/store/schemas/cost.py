@@ -41,10 +41,10 @@ TO_EACH = (
     "unevaluatedProperties",
 )
 SIZED = ("properties", "required", "enum", "const", "dependentRequired", "dependencies", "type")
-"""Keywords that cost the more the longer they are, also where the value has nothing to do with them."""
+"""Keywords whose cost grows with their length, for every value."""
 
 EXACT_DIVISION = 3000
-"""Keywords that take as long as one division by a fraction (0.1 ms for the largest numbers)."""
+"""The cost of one division by a fraction (0.1 ms for the largest numbers), in keywords."""
 
 DYNAMIC = ("$dynamicRef", "$recursiveRef")
 
@@ -121,7 +121,7 @@ class _Graph:
             self.bounded = False
             return
         if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
-            node.factor = 3  # the subschemas are asked again for what they have evaluated
+            node.factor = 3  # the subschemas are evaluated again
         self.branches = self.branches or "anyOf" in schema or "oneOf" in schema or "contains" in schema
         self._read_patterns(schema, node)
         node.place += [self._number(each) for each in _in_place(schema)]
@@ -160,11 +160,11 @@ class _Graph:
         return [self._number(found)]
 
     def _has_own_base(self, schema: dict[str, Any]) -> bool:
-        """True where references in the schema are not relative to the root. In draft 4 the keyword is `id`."""
+        """True if references in the schema are not relative to the root. In draft 4 the keyword is `id`."""
         return schema is not self._root and any(isinstance(schema.get(key), str) for key in ("$id", "id"))
 
     def in_place_order(self) -> list[int] | None:
-        """The nodes, each after those that are applied in its place; None where one is applied in its own place."""
+        """The nodes in topological order: each after the nodes in its `place`. None if there is a cycle."""
         order: list[int] = []
         state = [0] * len(self.nodes)  # 1: begun, 2: done
         for start in range(len(self.nodes)):

@@ -2,7 +2,7 @@
 
 jsonschema-rs holds the interpreter's lock while it validates (measured: 0.41 s of validation stopped every other thread
 for 0.41 s), and a thread cannot be killed. A process can. It costs some 50 ms to start and 0.1 to 0.2 ms for each
-question after that, so only validations whose work is large or unknown are done here.
+request after that, so only validations whose work is large or unknown are done here.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from dibs.store.schemas import compiling
 from dibs.store.schemas.compiling import ALIVE, HEADER, InvalidSchema
 
 PROCESSES = 4
-OF_ONE_SCHEMA = 2
+MAX_OF_ONE_SCHEMA = 2
 """Processes that one schema may occupy, so that slow values of one task type do not stop the validation of others."""
 
-DESCRIBING = 0.5
-"""Seconds for finding out where invalid params are invalid. That they are is known by then."""
+DESCRIPTION_LIMIT = 0.5
+"""Seconds for finding the place of the error in params that are known to be invalid."""
 
-STARTING = 10.0
-"""Seconds for starting a process. They are not charged to the params: a busy machine takes longer, and a process that
-does not start at all must not be started again for ever."""
+START_LIMIT = 10.0
+"""Seconds for starting a process, which do not count for the time limit of the params. A busy machine is slow; a
+process that does not start at all must not be started again for ever."""
 
 PROGRAM = "import sys; sys.path[:0] = sys.argv[1:2]; sys.path += sys.argv[2:]; import compiling; compiling.main()"
-"""It imports the module by itself: the package around it would take some 100 ms more."""
+"""The child process imports only the module: the package around it would take some 100 ms more."""
 
 KEPT_ENVIRONMENT = ("SYSTEMROOT", "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "TEMP")
-"""The rest, which may contain passwords, is none of the child's business."""
+"""The environment variables that a child process gets. Others may contain passwords."""
 
 
 class TooSlow(Exception):
@@ -49,8 +49,9 @@ class TooSlow(Exception):
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """`message`: what is wrong, None where describing it took too long."""
+class ValidationResult:
+    """The result of a validation. `place`: the path of the error in the params. `message`: the error; None if the
+    description took too long."""
 
     valid: bool
     place: str = ""
@@ -66,15 +67,17 @@ class Processes:
         self._idle: list[_Child] = []
         self._busy: Counter[Hashable] = Counter()
 
-    def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> Verdict:
-        """Compile the schema and validate the params, within so many seconds; TooSlow after that. StoreBusy after
-        waiting as long for a process."""
-        with self._turn(schema, seconds):
+    def validate(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> ValidationResult:
+        """Compile the schema and validate the params. TooSlow after `seconds`; StoreBusy if no process is free within
+        that time. `decided`: the params are known to be invalid, only the description of the error is needed."""
+        with self._slot(schema, seconds):
             while True:
-                child = self._take()
+                child = self._take_idle_or_start()
                 try:
-                    verdict = child.ask(schema, params, decided=decided, seconds=seconds)
-                except _Gone:  # it ended before it read the request: it had been idle for too long, or cannot start
+                    result = child.validate(schema, params, decided=decided, seconds=seconds)
+                except (
+                    _Gone
+                ):  # the process ended before it read the request: its idle time was over, or it cannot start
                     child.kill()
                     if not child.has_answered:
                         raise _cannot_start("it ended, or took too long") from None
@@ -83,7 +86,7 @@ class Processes:
                     raise
                 else:
                     self._give_back(child)
-                    return verdict
+                    return result
 
     def close(self) -> None:
         """End the processes that are idle."""
@@ -94,11 +97,11 @@ class Processes:
                 child.kill()
 
     @contextlib.contextmanager
-    def _turn(self, schema: str, seconds: float) -> Iterator[None]:
+    def _slot(self, schema: str, seconds: float) -> Iterator[None]:
         key = hash(schema)
 
         def free() -> bool:
-            return self._busy.total() < PROCESSES and self._busy[key] < OF_ONE_SCHEMA
+            return self._busy.total() < PROCESSES and self._busy[key] < MAX_OF_ONE_SCHEMA
 
         with self._changed:
             if not self._changed.wait_for(free, seconds):
@@ -112,10 +115,10 @@ class Processes:
         finally:
             with self._changed:
                 self._busy[key] -= 1
-                self._busy += Counter()  # forget what is zero
+                self._busy += Counter()  # drop the zero counts
                 self._changed.notify_all()
 
-    def _take(self) -> _Child:
+    def _take_idle_or_start(self) -> _Child:
         with self._changed:
             while self._idle:
                 child = self._idle.pop()
@@ -137,7 +140,7 @@ class _Gone(Exception):
 
 
 class _Child:
-    """One process, asked by one thread at a time."""
+    """One child process, used by one thread at a time."""
 
     def __init__(self) -> None:
         library, ours = Path(jsonschema_rs.__file__).parent.parent, Path(compiling.__file__).parent
@@ -162,7 +165,7 @@ class _Child:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process. Once more does no harm."""
+        """Kill the process. A second call does nothing."""
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -170,24 +173,24 @@ class _Child:
                     pipe.close()
         self._process.wait()
 
-    def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> Verdict:
-        """See Processes.ask."""
+    def validate(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> ValidationResult:
+        """See Processes.validate."""
         request = {"schema": schema, "params": params, "decided": decided, "seconds": seconds + 1}
-        with self._time_limit(STARTING):
+        with self._time_limit(START_LIMIT):
             self._send(msgspec.json.encode(request))
-        with self._time_limit(DESCRIBING if decided else seconds) as timer:
+        with self._time_limit(DESCRIPTION_LIMIT if decided else seconds) as timer:
             answer = self._receive()
         if answer is None:
             if decided:
-                return Verdict(False)
+                return ValidationResult(False)
             raise TooSlow(f"longer than {seconds:.1f} seconds" if timer.fired else "too much memory")
         if "refused" in answer:
             raise InvalidSchema(answer["refused"])
         if answer["valid"]:
-            return Verdict(True)
-        with self._time_limit(DESCRIBING):
+            return ValidationResult(True)
+        with self._time_limit(DESCRIPTION_LIMIT):
             described = self._receive() or {}
-        return Verdict(False, described.get("place", ""), described.get("message"))
+        return ValidationResult(False, described.get("place", ""), described.get("message"))
 
     def _send(self, request: bytes) -> None:
         assert self._process.stdin is not None
@@ -222,7 +225,7 @@ class _Child:
 
 
 class _Timer(threading.Timer):
-    """Kills the process after so many seconds: whoever reads from it then finds the end."""
+    """Kills the process after `seconds`. A thread that reads from its pipe then gets the end of the stream."""
 
     def __init__(self, seconds: float, process: subprocess.Popen[bytes]) -> None:
         super().__init__(seconds, self._kill)
@@ -240,7 +243,7 @@ _starting = threading.Lock()
 
 
 def processes() -> Processes:
-    """Those of this process; a forked child has its own, and leaves its parent's alone."""
+    """The validating processes of this process. A forked child starts its own."""
     global _processes  # noqa: PLW0603
     with _starting:
         if _processes is None or _processes.pid != os.getpid():
@@ -258,7 +261,7 @@ def _cannot_start(why: str) -> StoreError:
 
 
 def _interpreter() -> str:
-    """Python itself: in a program that embeds it, sys.executable is that program."""
+    """The Python interpreter. In a program that embeds Python, sys.executable is that program."""
     if Path(sys.executable or "").name.lower().startswith(("python", "pypy")):
         return sys.executable
     names = ("python.exe",) if sys.platform == "win32" else ("bin/python3", "bin/python")
@@ -266,7 +269,7 @@ def _interpreter() -> str:
         if (found := Path(sys.prefix, name)).exists():
             return str(found)
     raise StoreError(
-        "The process that validates params could not be started: this program does not know where Python is.",
+        "The process that validates params could not be started: the Python interpreter was not found.",
         hint="Params of this size, or of a schema like this, are validated in a process of their own. "
         "Set sys.executable, or simplify the schema.",
     )

@@ -1,4 +1,4 @@
-"""A JSON Schema that params are validated against: in this process where that is known to be short, else in another."""
+"""A registered JSON Schema. Short validations run in this process, others in a child process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dibs.codec import decode
 from dibs.errors import InvalidValue
 from dibs.store.schemas.compiling import InvalidSchema, compile_schema, describe
 from dibs.store.schemas.cost import UNBOUNDED, Cost, cost_of
-from dibs.store.schemas.processes import TooSlow, Verdict, processes
+from dibs.store.schemas.processes import TooSlow, ValidationResult, processes
 
 TIME_LIMIT = 2.0
 """Seconds for which one value may be validated."""
@@ -19,8 +19,8 @@ HERE = 2_000_000.0
 microseconds for ordinary params."""
 
 DESCRIBED_HERE = 50_000.0
-"""The same for describing an error where there are alternatives: each failed alternative is an error of its own, with a
-copy of the value, and takes a hundred times as long as the decision."""
+"""The limit for describing an error in this process if the schema has alternatives: each failed alternative is an error
+of its own, with a copy of the value, and takes a hundred times as long as the validation."""
 
 LONGEST_HERE = 64 * 1024
 """Characters of a schema that is compiled in this process (some 20 ms)."""
@@ -31,11 +31,11 @@ COMPILED_HERE = 50_000.0
 NO_TIME_LEFT = "longer than the time for all params of one call, together with those before them"
 
 Problem = tuple[str, str]
-"""Where params do not fit, and why."""
+"""The place of an error in params, and its description."""
 
 
 class NotHere(Exception):
-    """Another process has to be asked, which the caller may not wait for."""
+    """The validation needs a child process, for which this caller must not wait."""
 
 
 class Schema:
@@ -55,41 +55,43 @@ class Schema:
         return cost.peak(_depth(params)) * size
 
     def brief(self, params: Any, size: int) -> bool:
-        """True where no other process is needed, whether the params are valid or not."""
+        """True if no child process is needed, whether the params are valid or not."""
         return self.work(params, size) <= (DESCRIBED_HERE if self._cost.branches else HERE)
 
     def validate(self, params: Any, text: str, until: float | None) -> Problem | None:
-        """What is wrong with the params; TooSlow where finding out takes longer than TIME_LIMIT, or than `until`.
-        NotHere without `until` where another process is needed."""
+        """The error in the params, or None. TooSlow if the validation takes longer than TIME_LIMIT or lasts past
+        `until`. Without `until`: NotHere if a child process is needed."""
         work = self.work(params, len(text))
         if work > HERE:
-            return _problem(self._ask(text, until))
+            return _problem(self._validate_elsewhere(text, until))
         if until is not None and time.monotonic() > until:
             raise TooSlow(NO_TIME_LEFT)
         if self._validator.is_valid(params):
             return None
         if work <= DESCRIBED_HERE or not self._cost.branches:
             return describe(self._validator, params)
-        return _problem(self._ask(text, until, decided=True))
+        return _problem(self._validate_elsewhere(text, until, decided=True))
 
-    def _ask(self, params: str | None, until: float | None, *, decided: bool = False) -> Verdict:
+    def _validate_elsewhere(
+        self, params: str | None, until: float | None, *, decided: bool = False
+    ) -> ValidationResult:
         if until is None:
             raise NotHere
         seconds = min(TIME_LIMIT, until - time.monotonic())
         if seconds <= 0:
             raise TooSlow(NO_TIME_LEFT)
         try:
-            return processes().ask(self._text, params, decided=decided, seconds=seconds)
+            return processes().validate(self._text, params, decided=decided, seconds=seconds)
         except InvalidSchema as error:
             raise _invalid(error) from None
 
     def check(self) -> None:
-        """Compile the schema; InvalidValue where it is invalid or takes too long to compile."""
+        """Compile the schema. InvalidValue if it is invalid or takes too long to compile."""
         if self._cost is not UNBOUNDED:
             _ = self._validator
             return
         try:
-            self._ask(None, time.monotonic() + TIME_LIMIT)
+            self._validate_elsewhere(None, time.monotonic() + TIME_LIMIT)
         except TooSlow as error:
             raise InvalidValue(
                 f"Compiling this JSON Schema takes {error}.",
@@ -114,14 +116,14 @@ class Schema:
 
 
 def check_schema(text: str) -> None:
-    """InvalidValue where the text is not a valid JSON Schema that dibs can use."""
+    """Raise InvalidValue if the text is not a JSON Schema that dibs can use."""
     Schema(text).check()
 
 
-def _problem(verdict: Verdict) -> Problem | None:
-    if verdict.valid:
+def _problem(result: ValidationResult) -> Problem | None:
+    if result.valid:
         return None
-    return verdict.place, verdict.message or "does not fit the schema (describing where takes too long)"
+    return result.place, result.message or "does not fit the schema (describing where takes too long)"
 
 
 def _invalid(error: InvalidSchema) -> InvalidValue:
@@ -129,7 +131,7 @@ def _invalid(error: InvalidSchema) -> InvalidValue:
 
 
 def _depth(value: Any) -> int:
-    """How deep a value is nested, which codec.py bounds."""
+    """The nesting depth of a value, which codec.py limits."""
     if type(value) is dict:
         return 1 + max(map(_depth, value.values()), default=0)
     if type(value) is list or type(value) is tuple:

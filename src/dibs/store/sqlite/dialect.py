@@ -172,7 +172,7 @@ def _values(stored: Stored) -> tuple[Any, ...]:
     row, task_id, state, now = stored
     return (
         task_id, row.type, row.type_version, row.queue, state, row.priority, row.params, row.max_attempts, row.timeout,
-        row.backoff_base, row.backoff_cap, now, _due(row, now), now, row.key, row.key_content, row.trace
+        row.backoff_base, row.backoff_cap, now, _due(row, now), now, row.key, row.key_content, row.trace, row.tags
     )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from dibs.model.upkeep import Check, Verdict
 from dibs.store.doctor import judge, judge_schema
 from dibs.store.sqlite.connection import SQL
-from dibs.store.sqlite.migrating import KNOWN, applied
-from dibs.store.sqlite.release import FIXED, has_wal_fix
+from dibs.store.sqlite.maintenance import FIXED, has_wal_fix
+from dibs.store.sqlite.migrations import KNOWN, applied
 
 WAL_WARNING = 256 * 1024 * 1024
 RESTORE = "Restore a backup, or save what can be read with `sqlite3 FILE .recover`."
@@ -65,7 +65,10 @@ def _schema(connection: sqlite3.Connection) -> Check:
 
 def _books(connection: sqlite3.Connection) -> Iterator[Check]:
     for statement, hint in (
-        ("books_tokens", "A task's token differs from the last one its history issued: somebody wrote past dibs."),
+        (
+            "books_tokens",
+            "A task's token differs from the last one its history issued: somebody wrote past dibs.",
+        ),
         ("books_states", "A task's state differs from where its history ends: somebody wrote past dibs."),
     ):
         yield _unless_damaged(statement.replace("_", " "), partial(_book, connection, statement, hint))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dibs.store.operation import Operation, drive
-from dibs.store.sqlite.connection import Executor, connect, translate
+from dibs.store.sqlite.connection import SqliteExecutor, connect, translate
 from dibs.store.sqlite.writer import Closed
 
 READERS = 4
@@ -63,7 +63,7 @@ class Readers:
         connection = self._take()
         try:
             connection.execute("BEGIN")
-            return drive(operation.begin(), Executor(connection, now, None))
+            return drive(operation.begin(), SqliteExecutor(connection, now, None))
         except sqlite3.Error as error:
             raise translate(error) from error
         finally:

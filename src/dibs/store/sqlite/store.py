@@ -16,17 +16,16 @@ from typing import Any, TypeVar
 from dibs.errors import InvalidValue, SchemaMissing, StoreError
 from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
-from dibs.store.contract import Observer
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.contract import Observer, StoreClock
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Mode, Operation, drive
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
-from dibs.store.sqlite import doctor, forking, maintenance, release
-from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
-from dibs.store.sqlite.creating import create, keep_orphaned, log_of
+from dibs.store.sqlite import doctor, forks, maintenance
+from dibs.store.sqlite.connection import ReadOnly, SqliteExecutor, clock, connect, run_joined, translate
+from dibs.store.sqlite.database_file import create, keep_orphaned, log_of
 from dibs.store.sqlite.dialect import SqliteDialect
-from dibs.store.sqlite.joined import run_joined
-from dibs.store.sqlite.migrating import KNOWN, migrate
+from dibs.store.sqlite.migrations import KNOWN, migrate
 from dibs.store.sqlite.readers import READERS, Readers
 from dibs.store.sqlite.wakeups import SqliteWakeups
 from dibs.store.sqlite.writer import Closed, Writer
@@ -40,7 +39,7 @@ class SqliteStore:
     served = False
     many_writers = False
 
-    def __init__(self, path: Path, *, clock: Clock = clock, migrate: bool = True) -> None:
+    def __init__(self, path: Path, *, clock: StoreClock = clock, migrate: bool = True) -> None:
         self.path = path.absolute()  # the working directory may change before the file is opened
         self.clock = clock
         self._types = TypeCache()
@@ -138,7 +137,7 @@ class SqliteStore:
                 self._check_writable(opened, error)
                 raise
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
         self._was_there = False
         if self._lies_beside_old_log():
@@ -176,7 +175,7 @@ class SqliteStore:
     @property
     def caution(self) -> str | None:
         """See Store."""
-        return release.caution()
+        return maintenance.caution()
 
     def close(self) -> None:
         """Let go of the file; the next operation opens it again."""
@@ -247,7 +246,7 @@ class SqliteStore:
     def _opened(self) -> _Open:
         if (opened := self._open) is not None:
             return opened
-        forking.remember(self)
+        forks.remember(self)
         with self._opening:
             if self._open is None:
                 self._types.forget()
@@ -296,7 +295,7 @@ def _close_forgotten(opened: _Open) -> None:
 class _Open:
     """The open file, as one process sees it."""
 
-    def __init__(self, path: Path, clock: Clock, may_migrate: bool) -> None:
+    def __init__(self, path: Path, clock: StoreClock, may_migrate: bool) -> None:
         self._path = path
         self._name = os.fspath(path)
         first = connect(path)
@@ -340,7 +339,7 @@ class _Open:
         if self._quick is None:
             self._quick = connect(self._path)
         try:
-            return drive(operation.begin(), Executor(self._quick, now, None))
+            return drive(operation.begin(), SqliteExecutor(self._quick, now, None))
         except sqlite3.Error as error:
             raise translate(error) from error
 

@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.errors import DibsError, OutcomeUnknown, StoreBusy, StoreError
+from dibs.store.contract import StoreClock
 from dibs.store.operation import Operation, combine, drive
-from dibs.store.sqlite.connection import UNENCODABLE, Clock, Executor, connect, translate
-from dibs.store.sqlite.line import Line
+from dibs.store.sqlite.connection import UNENCODABLE, SqliteExecutor, connect, translate
+from dibs.store.sqlite.lock_queue import LockQueue
 
 T = TypeVar("T")
-Answer = tuple[Any] | Exception
+JobResult = tuple[Any] | Exception
 
 GROUP = 512
 """Operations committed together at most, so that the first of them need not wait long."""
@@ -38,7 +39,7 @@ BUSY_TIMEOUT = 30.0
 OVERTAKES = 4
 """How often in a row a process may take the lock past those who wait in line for it."""
 
-IN_LINE = 1.0
+TURN_TIMEOUT = 1.0
 """Seconds to wait in the line of those who want the lock before trying out of turn: the first may be frozen."""
 
 
@@ -61,7 +62,7 @@ class _Job:
     def __init__(self, work: Work, by: str | None = None) -> None:
         self.work = work
         self.by = by
-        self.answer: Answer | None = None
+        self.answer: JobResult | None = None
         woken = threading.Lock()
         woken.acquire()
         self.wait: Callable[[], object] = woken.acquire  # until it is answered, or its owner is asked to lead
@@ -82,7 +83,7 @@ class _LoopJob(_Job):
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
     def resolve(self) -> None:
-        """Answer it, in its event loop."""
+        """JobResult it, in its event loop."""
         if self.future.done() or self.answer is None:
             return
         if isinstance(self.answer, Exception):
@@ -94,14 +95,16 @@ class _LoopJob(_Job):
 class Writer:
     """The one writer of a process."""
 
-    def __init__(self, path: Path, clock: Clock, on_change: Callable[[], None], in_place: Callable[[], bool]) -> None:
+    def __init__(
+        self, path: Path, clock: StoreClock, on_change: Callable[[], None], in_place: Callable[[], bool]
+    ) -> None:
         self._connection = connect(path)
         # The writer waits for the lock itself: SQLite's own handler sleeps longer the longer it has waited, and so
         # lets newcomers overtake (2.2 s in the worst case with ten processes).
         self._connection.execute("PRAGMA busy_timeout = 0")
         self._clock = clock
         self._patience = _Patience()
-        self._line = Line(path)
+        self._lock_queue = LockQueue(path)
         self._overtook = 0
         self._on_change = on_change
         self._in_place = in_place
@@ -128,7 +131,7 @@ class Writer:
     def close(self) -> None:
         """Commit what is on the list and let go of the file. Once more does no harm."""
         self._wait_for(_Job(lambda connection: connection.close()), closing=True)
-        self._line.close()
+        self._lock_queue.close()
         self._turns.put(False)
         if self._thread is not None and self._thread.is_alive():
             self._thread.join()
@@ -182,7 +185,7 @@ class Writer:
         """Leave the list, and the lead if it is ours, with whatever we had begun to do for others."""
         if self._leader is job:
             self._roll_back()
-            self._line.leave()
+            self._lock_queue.leave()
         with self._list:
             if job in self._jobs:
                 self._jobs.remove(job)
@@ -215,7 +218,7 @@ class Writer:
         if not jobs:  # the last one has withdrawn
             return
         try:
-            answers = self._commit_together(jobs) if len(jobs) > 1 else [self._do_alone(jobs[0])]
+            answers = self._commit_group(jobs) if len(jobs) > 1 else [self._do_alone(jobs[0])]
             self._check_in_place(jobs)
         except Exception as error:  # the group as a whole failed: everybody in it must know
             self._roll_back()
@@ -244,7 +247,7 @@ class Writer:
             jobs.append(self._jobs[0])
             self._jobs.popleft()
 
-    def _do_alone(self, job: _Job) -> Answer:
+    def _do_alone(self, job: _Job) -> JobResult:
         work = job.work
         try:
             if not isinstance(work, Operation):
@@ -257,10 +260,10 @@ class Writer:
             return translate(error) if isinstance(error, (sqlite3.Error, *UNENCODABLE)) else error
         return (result,)
 
-    def _commit_together(self, jobs: list[_Job]) -> Sequence[Answer]:
+    def _commit_group(self, jobs: list[_Job]) -> Sequence[JobResult]:
         """One transaction for all of them: those that can be done at once are, each other has a savepoint."""
         self._begin()
-        answers: dict[_Job, Answer] = {}
+        answers: dict[_Job, JobResult] = {}
         for alike in _alike(jobs):
             answers.update(zip(alike, self._try_at_once(alike), strict=True))
         try:
@@ -272,7 +275,7 @@ class Writer:
             raise translate(error) from error
         return [answers[job] for job in jobs]
 
-    def _try_at_once(self, jobs: list[_Job]) -> Sequence[Answer]:
+    def _try_at_once(self, jobs: list[_Job]) -> Sequence[JobResult]:
         """The answers of operations that are alike; one by one where they cannot be done at once."""
         operations = [job.work for job in jobs if isinstance(job.work, Operation)]
         if len(operations) > 1:
@@ -281,10 +284,10 @@ class Writer:
                 return [answer if isinstance(answer, Exception) else (answer,) for answer in done[0]]
         return [self._try_in_savepoint(job.work, job.by) for job in jobs]
 
-    def _try_in_savepoint(self, operation: Work, by: str | None) -> Answer:
+    def _try_in_savepoint(self, operation: Work, by: str | None) -> JobResult:
         assert isinstance(operation, Operation)
         if not self._connection.in_transaction:
-            return DibsError("The transaction ended early.")  # never delivered: see _commit_together
+            return DibsError("The transaction ended early.")  # never delivered: see _commit_group
         self._connection.execute("SAVEPOINT operation")
         try:
             result = drive(operation.begin(), self._executor(by))
@@ -296,15 +299,15 @@ class Writer:
         self._connection.execute("RELEASE operation")
         return (result,)
 
-    def _executor(self, by: str | None) -> Executor:
-        return Executor(self._connection, self._clock(), by)
+    def _executor(self, by: str | None) -> SqliteExecutor:
+        return SqliteExecutor(self._connection, self._clock(), by)
 
     def _begin(self) -> None:
         """Take SQLite's lock: now and then past the others, as who runs anyway can, so that it is seldom idle; and in
         between in turn, so that nobody waits for long."""
         started = time.monotonic()
         if self._overtook < OVERTAKES and self._try_to_begin():
-            self._overtook += self._line.known
+            self._overtook += self._lock_queue.used
         else:
             self._overtook = 0
             self._wait_for_lock(started)
@@ -312,14 +315,14 @@ class Writer:
 
     def _wait_for_lock(self, started: float) -> None:
         try:
-            first = self._line.stand(IN_LINE)
+            first = self._lock_queue.wait_turn(TURN_TIMEOUT)
             while not self._try_to_begin():
                 waited = time.monotonic() - started
                 if waited > BUSY_TIMEOUT:
                     raise StoreBusy(f"The SQLite file has been locked for {waited:.0f} seconds.")
                 time.sleep(pause_of_first(waited) if first else self._patience.pause(waited))
         finally:
-            self._line.leave()
+            self._lock_queue.leave()
 
     def _try_to_begin(self) -> bool:
         try:
@@ -340,7 +343,7 @@ def _goes_with(job: _Job, group: list[_Job]) -> bool:
     return not group or (isinstance(job.work, Operation) and isinstance(group[0].work, Operation))
 
 
-def _woke(job: _Job, answer: Answer) -> bool:
+def _woke(job: _Job, answer: JobResult) -> bool:
     return isinstance(job.work, Operation) and isinstance(answer, tuple) and job.work.should_wake(answer[0])
 
 
@@ -354,7 +357,7 @@ def _alike(jobs: list[_Job]) -> Iterable[list[_Job]]:
     return groups.values()
 
 
-def _answer(jobs: list[_Job], answers: Sequence[Answer]) -> None:
+def _answer(jobs: list[_Job], answers: Sequence[JobResult]) -> None:
     for job, answer in zip(jobs, answers, strict=True):
         job.answer = answer
         job.wake()

@@ -12,7 +12,7 @@ scrollMenuToCurrentPage();
 startTimes();
 startKeyboard();
 startActs();
-if (document.getElementById("pulse")) startLive();
+if (document.getElementById("live-status")) startLive();
 
 // Scroll the menu to the current page: on a phone the menu is wider than the window. (scrollIntoView would also move the
 // starting point of the Tab key.)

@@ -1,7 +1,7 @@
 // Live updates: the server announces a change, the page fetches itself again and replaces the parts that differ.
 //
 // Parts of a page that may change have the attribute `data-live` and an id. A page that draws by itself (the charts of
-// the overview) listens to "dibs:pulse" on the document.
+// the overview) listens to "dibs:stats" on the document.
 
 const MIN_INTERVAL = 1500; // minimum milliseconds between two fetches
 const RATIO = 10; // and at least ten times the duration of the last fetch
@@ -22,7 +22,7 @@ const shown = new Map(); // id of a part -> its content
 
 export function startLive() {
   for (const part of document.querySelectorAll("[data-live]")) shown.set(part.id, content(part));
-  const sign = document.getElementById("pulse");
+  const sign = document.getElementById("live-status");
   connect(sign);
   setInterval(() => showAge(sign), 1000);
   addEventListener("pageshow", (event) => event.persisted && location.reload()); // restored from the browser's cache, without a connection
@@ -40,14 +40,14 @@ function connect(sign) {
     show(sign, "off", "no connection");
     if (source.readyState === EventSource.CLOSED) connectLater(sign); // refused; otherwise the browser reconnects by itself
   });
-  source.addEventListener("pulse", (event) => {
-    const pulse = JSON.parse(event.data);
-    knownAt = performance.now() - pulse.age * 1000;
-    if (pulse.age * 1000 <= OLD_AFTER) show(sign, "on", "live");
+  source.addEventListener("stats", (event) => {
+    const stats = JSON.parse(event.data);
+    knownAt = performance.now() - stats.age * 1000;
+    if (stats.age * 1000 <= OLD_AFTER) show(sign, "on", "live");
     beat(sign);
-    document.dispatchEvent(new CustomEvent("dibs:pulse", { detail: pulse }));
-    if (version !== pulse.version || isOld()) refreshSoon();
-    version = pulse.version;
+    document.dispatchEvent(new CustomEvent("dibs:stats", { detail: stats }));
+    if (version !== stats.version || isOld()) refreshSoon();
+    version = stats.version;
   });
   addEventListener("pagehide", () => source.close());
 }

@@ -19,7 +19,7 @@ function start() {
   make("wait", PERCENTILES.map((name) => ({ name, label: name })), { format: duration });
   make("run", PERCENTILES.map((name) => ({ name, label: name })), { format: duration });
   load();
-  document.addEventListener("dibs:pulse", (event) => {
+  document.addEventListener("dibs:stats", (event) => {
     follow(event.detail);
     if (!document.hidden && performance.now() - loadedAt > Math.min(step, 60) * 1000) load();
   });
@@ -54,15 +54,15 @@ function show({ span, step: seconds, states, flows, points }) {
   charts.run?.draw(frame, points.filter((point) => point[4]).map(([at, , , , run]) => ({ at, values: named(PERCENTILES, run) })));
 }
 
-function follow(pulse) {
-  figure("pending", whole(pulse.depth.pending));
-  figure("claimed", whole(pulse.depth.claimed));
-  figure("completed", whole(pulse.rates.completed * 60));
-  figure("failed", whole(pulse.rates.failed * 60));
-  figure("oldest", pulse.oldest === null ? "–" : duration(pulse.oldest));
-  figure("workers", whole(pulse.workers));
-  const dead = figure("dead", whole(pulse.dead));
-  dead?.closest(".figure").classList.toggle("bad", pulse.dead > 0);
+function follow(stats) {
+  figure("pending", whole(stats.depth.pending));
+  figure("claimed", whole(stats.depth.claimed));
+  figure("completed", whole(stats.rates.completed * 60));
+  figure("failed", whole(stats.rates.failed * 60));
+  figure("oldest", stats.oldest === null ? "–" : duration(stats.oldest));
+  figure("workers", whole(stats.workers));
+  const dead = figure("dead", whole(stats.dead));
+  dead?.closest(".figure").classList.toggle("bad", stats.dead > 0);
 }
 
 function figure(name, text) {

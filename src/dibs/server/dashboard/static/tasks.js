@@ -37,7 +37,7 @@ function showSelection() {
 
 // A request searches for a limited time. Continue with further requests until the page is full.
 async function continueSearch() {
-  const words = document.getElementById("looking");
+  const words = document.getElementById("search-status");
   if (!words) return;
   const total = { looked: searchedIn(document), found: Number(words.dataset.found), next: words.dataset.next };
   const stop = stopButton(total);
@@ -55,7 +55,7 @@ async function searchNext(total) {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const rows = [...page.querySelectorAll("#rows > tr")];
   document.getElementById("rows").append(...rows.map((row) => document.importNode(row, true)));
-  const words = page.getElementById("looking");
+  const words = page.getElementById("search-status");
   total.looked += searchedIn(page);
   total.found += rows.length;
   total.next = words ? words.dataset.next : page.getElementById("older")?.getAttribute("href");

@@ -4,7 +4,7 @@ import { refreshSoon } from "./live.js";
 
 let heartbeat = null;
 
-document.addEventListener("dibs:pulse", (event) => {
+document.addEventListener("dibs:stats", (event) => {
   if (heartbeat !== null && heartbeat !== event.detail.heartbeat) refreshSoon();
   heartbeat = event.detail.heartbeat;
 });

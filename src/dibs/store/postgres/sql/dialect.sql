@@ -88,7 +88,7 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
 task.id, task.type, task.queue, task.state, task.params, task.priority, task.attempts, task.max_attempts, task.token,
 task.created_at, task.run_at, task.type_version, task.timeout, task.claimed_at, task.lease_until, task.finished_at,
 task.worker_id, task.key, task.cancel_requested, task.progress, task.progress_message, task.result, task.error,
-task.dropped, task.workflow_id, task.trace, task.set_aside
+task.dropped, task.workflow_id, task.trace, task.set_aside, task.tags
 
 -- fragment: error_text
 -- The type and message of the column `error`, as `type: message`.

@@ -1,6 +1,6 @@
 -- New tasks and their idempotency keys.
--- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
--- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: fresh_ids
 -- Promise: `count` ids that no task has. Parameters: count. Rows: (id).
@@ -19,20 +19,21 @@ given AS MATERIALIZED (
     FROM ROWS FROM (json_to_recordset(:items::json)
         AS (type text, type_version int, queue text, priority int, params text, max_attempts int, timeout bigint,
             backoff_base bigint, backoff_cap bigint, delay bigint, run_at bigint, key text, key_content text,
-            trace text)) WITH ORDINALITY
+            trace text, tags text)) WITH ORDINALITY
         AS task (type, type_version, queue, priority, params, max_attempts, timeout, backoff_base, backoff_cap, delay,
-                 run_at, key, key_content, trace, place)
+                 run_at, key, key_content, trace, tags, place)
 ),
 changed AS (
     INSERT INTO dibs_tasks (id, type, type_version, queue, state, priority, params, max_attempts, timeout,
                             backoff_base, backoff_cap, created_at, run_at, ready_at, key, key_content, trace,
-                            random_key, weighted_key)
+                            tags, random_key, weighted_key)
     SELECT task.id, task.type, task.type_version, task.queue,
            CASE WHEN coalesce(task.run_at, moment.now + task.delay, moment.now) > moment.now
                 THEN 'scheduled' ELSE 'pending' END,
            task.priority, task.params, task.max_attempts, task.timeout, task.backoff_base, task.backoff_cap,
            moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.key,
-           task.key_content, task.trace, {{random_place: task.max_attempts}}, {{weighted_place: task.max_attempts}}
+           task.key_content, task.trace, task.tags, {{random_place: task.max_attempts}},
+           {{weighted_place: task.max_attempts}}
     FROM given AS task, moment
     ORDER BY task.key COLLATE "C", task.queue COLLATE "C", task.id
     ON CONFLICT (key, queue) WHERE key IS NOT NULL DO NOTHING
@@ -51,17 +52,18 @@ FROM changed JOIN given ON given.id = changed.task_id
 WITH {{moment}},
 changed AS (
     INSERT INTO dibs_tasks (type, type_version, queue, state, priority, params, max_attempts, timeout, backoff_base,
-                            backoff_cap, created_at, run_at, ready_at, trace, random_key, weighted_key)
+                            backoff_cap, created_at, run_at, ready_at, trace, tags, random_key, weighted_key)
     SELECT task.type, task.type_version, task.queue,
            CASE WHEN coalesce(task.run_at, moment.now + task.delay, moment.now) > moment.now
                 THEN 'scheduled' ELSE 'pending' END,
            task.priority, task.params, task.max_attempts, task.timeout, task.backoff_base, task.backoff_cap,
-           moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.trace,
+           moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.trace, task.tags,
            {{random_place: task.max_attempts}}, {{weighted_place: task.max_attempts}}
     FROM moment,
          json_to_recordset(:items::json)
              AS task (type text, type_version int, queue text, priority int, params text, max_attempts int,
-                      timeout bigint, backoff_base bigint, backoff_cap bigint, delay bigint, run_at bigint, trace text)
+                      timeout bigint, backoff_base bigint, backoff_cap bigint, delay bigint, run_at bigint, trace text,
+                      tags text)
     RETURNING id AS task_id, 'enqueued' AS event, NULL::text AS from_state, state AS to_state, NULL::text AS by_worker,
         token AS under_token, NULL::text AS detail, created_at
 ),
@@ -75,18 +77,19 @@ SELECT task_id, to_state, created_at FROM changed
 WITH {{moment}},
 changed AS (
     INSERT INTO dibs_tasks (id, workflow_id, type, type_version, queue, state, priority, params, max_attempts, timeout,
-                            backoff_base, backoff_cap, created_at, run_at, ready_at, trace, random_key, weighted_key)
+                            backoff_base, backoff_cap, created_at, run_at, ready_at, trace, tags, random_key,
+                            weighted_key)
     SELECT task.id, task.workflow_id, task.type, task.type_version, task.queue,
            CASE WHEN task.blocked THEN 'blocked'
                 WHEN coalesce(task.run_at, moment.now + task.delay, moment.now) > moment.now THEN 'scheduled'
                 ELSE 'pending' END,
            task.priority, task.params, task.max_attempts, task.timeout, task.backoff_base, task.backoff_cap,
-           moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.trace,
+           moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.trace, task.tags,
            {{random_place: task.max_attempts}}, {{weighted_place: task.max_attempts}}
     FROM json_to_recordset(:items::json)
              AS task (id bigint, workflow_id bigint, blocked boolean, type text, type_version int, queue text,
                       priority int, params text, max_attempts int, timeout bigint, backoff_base bigint,
-                      backoff_cap bigint, delay bigint, run_at bigint, trace text),
+                      backoff_cap bigint, delay bigint, run_at bigint, trace text, tags text),
          moment
     RETURNING id AS task_id, 'enqueued' AS event, NULL::text AS from_state, state AS to_state, NULL::text AS by_worker,
         token AS under_token, NULL::text AS detail

@@ -1,6 +1,6 @@
 -- Finalization: the last decision about a workflow, made by one processor at a time.
--- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
--- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: claim_finalization
 -- Promise: see dibs_claim_finalization in migrations/0001_initial.sql: a function, so that programs in other languages

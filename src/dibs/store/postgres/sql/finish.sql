@@ -1,6 +1,6 @@
 -- What the holder of a claim writes: outcomes, renewals, progress, checkpoints.
--- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
--- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: complete
 -- Promise: each task is completed, if its worker still holds it under its token.
@@ -34,7 +34,7 @@ SELECT * FROM changed
 
 -- name: fail
 -- Promise: each attempt failed, if its worker still holds the task under its token. The task waits for its next
--- attempt (retry_in, else its backoff: base * 2^failures, at most cap, times jitter), or fails for good when it is
+-- attempt (retry_in, else its `backoff` times jitter), or fails for good when it is
 -- permanent or was the last attempt, or is cancelled when its cancellation was requested.
 -- Parameters: items (a JSON array of objects with id, token, worker_id, error, retry_in, permanent, jitter), now, by.
 -- Rows as in `complete`. A task that goes back has no holder; the history takes the worker from the parameters.
@@ -55,9 +55,7 @@ changed AS (
         error = items.error,
         finished_at = CASE WHEN task.cancel_requested OR items.permanent OR task.attempts_left <= 1
                            THEN moment.now END,
-        run_at = moment.now + coalesce(items.retry_in,
-            (least(task.backoff_cap, task.backoff_base * power(2::float8, least(task.attempts, 40)))
-             * items.jitter)::bigint),
+        run_at = moment.now + coalesce(items.retry_in, CAST({{backoff}} * items.jitter AS bigint)),
         ready_at = moment.now,
         worker_id = CASE WHEN task.cancel_requested OR items.permanent OR task.attempts_left <= 1
                          THEN task.worker_id END,

@@ -1,6 +1,6 @@
 -- What people do to tasks: cancel, retry, discard, redrive the dead letter.
--- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
--- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: retry
 -- Promise: these tasks are pending again with all their attempts, if they still are in the state that the caller saw.

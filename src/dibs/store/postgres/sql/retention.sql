@@ -1,6 +1,6 @@
 -- How long records are kept, and what is deleted after that.
--- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
--- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: prune_walked
 -- Promise: of the tasks in this final state that finished after one moment and up to another, up to `limit` are deleted
@@ -34,7 +34,7 @@ changed AS (
 {{noted}}
 SELECT * FROM changed
 
--- name: old_workflow_lines
+-- name: workflow_groups
 -- Promise: every name and list of queues that has workflows in this final state, with the age of the workflow that
 -- ended first. Sub-workflows are pruned with their root.
 -- Parameters: state, now. Rows: (name, first 300 characters of the list of queues, age in microseconds).

@@ -1,6 +1,6 @@
 -- What the clock does: promote tasks that are due, recover tasks whose lease ran out; checks of the doctor.
--- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
--- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: promote
 -- Promise: up to `limit` scheduled tasks that are due are pending. Parameters: limit, now, by. Rows: history columns.

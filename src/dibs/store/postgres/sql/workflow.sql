@@ -1,6 +1,6 @@
 -- Workflows: their steps, how they advance, stop and run again.
--- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
--- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: add_steps
 -- Promise: these tasks are steps. Parameters: of each task_id, workflow_id, name, kind, on_failure, waits, delay.
@@ -20,7 +20,7 @@ UPDATE dibs_steps AS step SET waits = step.waits + added.more
 FROM json_to_recordset(:items::json) AS added (task_id bigint, more int)
 WHERE step.task_id = added.task_id
 
--- name: hold_workflows
+-- name: lock_workflows
 -- Promise: no other transaction changes the trees of workflows with these roots before this one ends.
 -- Parameters: ids, sorted. Rows: (id).
 -- Safe: a transaction that ends a step, adds one, or stops, retries or ends a workflow locks the row of the root first,
@@ -74,7 +74,7 @@ changed AS (
 {{noted}}
 SELECT * FROM changed
 
--- name: open_gates
+-- name: start_sub_workflow_steps
 -- Promise: each of these steps, which represent sub-workflows, is claimed by its sub-workflow while that runs.
 -- Parameters: ids, now. Rows: history columns, the sub-workflow's id. They are pending in this transaction alone, so
 -- that no worker can claim them.

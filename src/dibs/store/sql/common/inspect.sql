@@ -23,29 +23,29 @@ JOIN dibs_tasks AS task ON task.id = parent.task_id
 WHERE edge.child_id = :id AND (parent.passed IS NULL OR NOT parent.passed)
 ORDER BY parent.task_id LIMIT {{limit}}
 
--- fragment: task_line
--- The columns of a task in a list, in the order that `read_line` expects: of params and error only the beginning,
+-- fragment: task_summary
+-- The columns of a task in a list, in the order that `_read_summary` expects: of params and error only the beginning,
 -- whatever their size.
 id, type, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at, lease_until,
 finished_at, progress, workflow_id, key, cancel_requested, substr(params, 1, 200), substr({{error_text}}, 1, 200),
-{{error_head}}
+{{error_head}}, tags
 
--- name: search_these
+-- name: search_ids
 -- Promise: the tasks with these ids that match and are below an id, newest first.
 -- Parameters: ids, below, limit and the parameters of the conditions.
--- Rows: summaries of tasks (whole tasks, if the word task_line is `task`). Index: the primary key.
-SELECT {{task_line}} FROM dibs_tasks AS task {{not_indexed}}
+-- Rows: summaries of tasks (whole tasks, if the word task_summary is `task`). Index: the primary key.
+SELECT {{task_summary}} FROM dibs_tasks AS task {{not_indexed}}
 WHERE id < :below {{with_these_ids}} {{conditions}}
 ORDER BY id DESC LIMIT {{limit}}
 
--- name: stretch
+-- name: id_range
 -- Promise: how far the next `limit` tasks below an id, and above another, reach. Parameters: above, below, limit.
 -- Rows: (highest id, lowest id, how many); one row, of NULLs and 0 where there are none. Index: the primary key.
 SELECT max(id), min(id), count(*)
 FROM (SELECT id FROM dibs_tasks WHERE id > :above AND id < :below ORDER BY id DESC LIMIT {{limit}}) AS stretch
 
 -- name: at_or_below
--- Promise: the task with this id, or with the next below. Parameters: id. Rows: (id, created_at).
+-- Promise: the task with this id, or with the next lower id. Parameters: id. Rows: (id, created_at).
 -- Index: the primary key.
 SELECT id, created_at FROM dibs_tasks WHERE id <= :id ORDER BY id DESC LIMIT 1
 
@@ -62,7 +62,7 @@ SELECT task_id FROM dibs_steps {{indexed_by: dibs_steps_open}} WHERE passed IS N
 ORDER BY workflow_id, task_id LIMIT {{limit}}
 
 -- name: history
--- Promise: what happened to a task, in order. Parameters: id. Rows: all columns. Index: dibs_history_task.
+-- Promise: the history of a task, in order. Parameters: id. Rows: all columns. Index: dibs_history_task.
 SELECT id, task_id, event, from_state, to_state, worker_id, token, by, at, detail FROM dibs_history
 WHERE task_id = :id ORDER BY id
 
@@ -107,7 +107,7 @@ ORDER BY workflow.id DESC LIMIT {{limit}}
 -- A condition: all tasks of the workflow (alias `workflow`) are in these queues. Parameters: queues.
 NOT EXISTS (SELECT 1 FROM {{text_items: workflow.queues}} WHERE NOT (item.value {{in_text: queues}}))
 
--- name: workflow_stretch
+-- name: workflow_range
 -- Promise: how far the next `limit` workflows below an id reach. Parameters: below, limit.
 -- Rows: (lowest id, how many); one row, of NULL and 0 where there are none. Index: the primary key.
 SELECT min(id), count(*)

@@ -1,8 +1,8 @@
--- What people do to tasks: cancel, retry, discard, redrive the dead letter.
+-- Changes of tasks without a claim: cancel, retry, discard, redrive the dead letter.
 -- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
 -- SQLite locks the file for each transaction that writes.
 
--- name: hold_tasks
+-- name: lock_tasks
 -- Promise: these tasks as they are until the transaction ends. Parameters: ids.
 -- Rows: (id, state, queue, workflow_id, cancel_requested). Index: the primary key.
 -- Safe: the rows are locked in the order of their ids, the order of every statement that locks tasks.
@@ -12,7 +12,7 @@ SELECT id, state, queue, workflow_id, cancel_requested FROM dibs_tasks WHERE id 
 -- Promise: these waiting tasks are cancelled, if they still are in the state that the caller saw. Parameters: ids,
 -- from_state (of all of them: blocked, scheduled or pending), now, by. Rows: history columns; none for a task that
 -- moved.
--- Index: the primary key. Safe: the state is compared in the statement that writes; for many ids, `hold_tasks` has
+-- Index: the primary key. Safe: the state is compared in the statement that writes; for many ids, `lock_tasks` has
 -- locked the rows in the order of their ids.
 {{change}}
 UPDATE dibs_tasks SET state = 'cancelled', cancel_requested = true, finished_at = {{now}}
@@ -46,7 +46,7 @@ RETURNING id, 'restored', 'failed', state, NULL, token, NULL
 -- letter.
 -- Parameters: ids, now, by. Rows: history columns. Index: the primary key.
 -- Safe: state and set_aside are checked again under the row's lock, so a task is discarded once, and a task that is
--- retried at the same moment is either discarded before that or not at all. For many ids, `hold_tasks` has locked the
+-- retried at the same moment is either discarded before that or not at all. For many ids, `lock_tasks` has locked the
 -- rows in the order of their ids.
 {{change}}
 UPDATE dibs_tasks SET set_aside = 'discarded'

@@ -1,4 +1,4 @@
--- How long records are kept, and what is deleted after that.
+-- Retention rules, and the deletion of records past their retention.
 -- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
 -- SQLite locks the file for each transaction that writes.
 
@@ -20,7 +20,7 @@ RETURNING records
 -- Safe: of two clients that remove the same rule, the second waits and finds nothing to remove.
 DELETE FROM dibs_retention WHERE records = :records AND scope = :scope AND name = :name RETURNING records
 
--- name: note_retention
+-- name: record_retention_change
 -- Promise: a change of a retention rule is recorded, with its author. Parameters: records, scope, name, kept, removed,
 -- by, now. Rows: none. Safe: in the transaction of the change, after it: while the rule's row is locked.
 {{with_moment}}
@@ -66,19 +66,19 @@ FROM (SELECT finished_at FROM dibs_tasks {{indexed_by: dibs_tasks_finished}}
       ORDER BY finished_at LIMIT 1 OFFSET {{span}}) AS last
 WHERE finished_at <= {{now}} - :kept
 
--- name: forget_checkpoints
+-- name: delete_checkpoints
 -- Promise: the checkpoints of these tasks are deleted. Parameters: ids. Rows: none.
 DELETE FROM dibs_checkpoints WHERE task_id {{in: ids}}
 
--- name: forget_steps
--- Promise: these tasks are not steps any more. Parameters: ids. Rows: none. `forget_edges` deletes their edges.
+-- name: delete_steps
+-- Promise: these tasks are not steps any more. Parameters: ids. Rows: none. `delete_edges` deletes their edges.
 DELETE FROM dibs_steps WHERE task_id {{in: ids}}
 
--- name: forget_edges
+-- name: delete_edges
 -- Promise: the edges from and to these tasks are deleted. Parameters: ids. Rows: none.
 DELETE FROM dibs_edges WHERE parent_id {{in: ids}} OR child_id {{in: ids}}
 
--- name: leave_pruned
+-- name: mark_pruned
 -- Promise: these workflows cannot be retried, because some of their steps are deleted. Parameters: ids. Rows: none.
 UPDATE dibs_workflows SET stopping = 'pruned' WHERE id {{in: ids}}
 
@@ -87,17 +87,17 @@ UPDATE dibs_workflows SET stopping = 'pruned' WHERE id {{in: ids}}
 {{in_select: SELECT id FROM dibs_workflows WHERE id {{in: ids}} UNION ALL
              SELECT id FROM dibs_workflows WHERE root_id {{in: ids}}}}
 
--- name: forget_lost_steps
+-- name: delete_lost_steps
 -- Promise: these trees have no steps any more, also where the tasks were deleted without their steps.
 -- Parameters: ids (of the roots). Rows: none.
 DELETE FROM dibs_steps WHERE workflow_id {{workflows_of_trees}}
 
--- name: forget_attempts
+-- name: delete_attempts
 -- Promise: the recorded requests to finalize the workflows of these trees are deleted. Parameters: ids (of the roots).
 -- Rows: none.
 DELETE FROM dibs_finalization_attempts WHERE workflow_id {{workflows_of_trees}}
 
--- name: forget_workflows
+-- name: delete_workflows
 -- Promise: these trees of workflows are deleted. Parameters: ids (of the roots). Rows: none.
 DELETE FROM dibs_workflows WHERE id {{workflows_of_trees}}
 

@@ -5,35 +5,36 @@
 -- fragment: schedule
 -- The columns of a schedule, in the order in which Python reads them.
 name, cron, timezone, catch_up, enabled, type, params, queue, priority, max_attempts, timeout, backoff_base,
-backoff_cap, source, next_at, created_at, updated_at, last_at, last_task_id, last_error
+backoff_cap, source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags
 
 -- name: put_schedule
 -- Promise: the schedule is stored as given, or changed to it; an equal one changes nothing (no row then).
--- A changed cron or time zone, and enabling, begin anew at the given next_at; other changes keep the tick that is next.
+-- A changed cron or time zone, and enabling, start again at the given next_at; other changes keep the next tick.
 -- Parameters: the schedule's values (enabled NULL: unchanged, true for a new one), now. Rows: schedule columns.
 {{with_moment}}
 INSERT INTO dibs_schedules AS known (
     name, cron, timezone, catch_up, enabled, type, params, queue, priority, max_attempts, timeout, backoff_base,
-    backoff_cap, source, next_at, created_at, updated_at
+    backoff_cap, source, next_at, created_at, updated_at, tags
 ) VALUES (
     :name, :cron, :timezone, :catch_up, coalesce(CAST(:enabled AS boolean), true), :type, :params, :queue, :priority,
-    :max_attempts, :timeout, :backoff_base, :backoff_cap, :source, :next_at, {{now}}, {{now}}
+    :max_attempts, :timeout, :backoff_base, :backoff_cap, :source, :next_at, {{now}}, {{now}}, :tags
 )
 ON CONFLICT (name) DO UPDATE SET
     cron = excluded.cron, timezone = excluded.timezone, catch_up = excluded.catch_up,
     enabled = coalesce(CAST(:enabled AS boolean), known.enabled), type = excluded.type, params = excluded.params,
     queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
     timeout = excluded.timeout, backoff_base = excluded.backoff_base, backoff_cap = excluded.backoff_cap,
-    source = excluded.source, updated_at = excluded.updated_at,
+    source = excluded.source, tags = excluded.tags, updated_at = excluded.updated_at,
     next_at = CASE WHEN known.cron = excluded.cron AND known.timezone = excluded.timezone
                         AND known.enabled >= coalesce(CAST(:enabled AS boolean), false)
                    THEN known.next_at ELSE excluded.next_at END
 WHERE (known.cron, known.timezone, known.catch_up, known.enabled, known.type, known.params, known.queue,
-       known.priority, known.max_attempts, known.timeout, known.backoff_base, known.backoff_cap, known.source)
+       known.priority, known.max_attempts, known.timeout, known.backoff_base, known.backoff_cap, known.source,
+       known.tags)
     {{differs_from}}
       (excluded.cron, excluded.timezone, excluded.catch_up, coalesce(CAST(:enabled AS boolean), known.enabled),
        excluded.type, excluded.params, excluded.queue, excluded.priority, excluded.max_attempts, excluded.timeout,
-       excluded.backoff_base, excluded.backoff_cap, excluded.source)
+       excluded.backoff_base, excluded.backoff_cap, excluded.source, excluded.tags)
 RETURNING {{schedule}}
 
 -- name: get_schedule
@@ -67,7 +68,7 @@ RETURNING {{schedule}}
 UPDATE dibs_schedules SET enabled = false, updated_at = {{now}} WHERE name = :name AND enabled RETURNING {{schedule}}
 
 -- name: due_schedules
--- Promise: the enabled schedules whose next tick has come, the longest due first. Parameters: now.
+-- Promise: the enabled schedules whose next tick is due, the longest due first. Parameters: now.
 -- Rows: (now, schedule columns). Index: dibs_schedules_due. Safe: a read; `tick_schedule` decides which client
 -- enqueues.
 {{with_moment}}
@@ -83,7 +84,7 @@ UPDATE dibs_schedules SET next_at = :next_at
 WHERE name = :name AND enabled AND next_at = :due_at AND cron = :cron AND timezone = :timezone
 RETURNING {{schedule}}
 
--- name: note_tick
+-- name: record_tick
 -- Promise: the schedule shows how its last tick went; after a refused tick, the last good one is shown too.
 -- Parameters: name, last_at, last_task_id (NULL: unchanged), last_error. Rows: none.
 UPDATE dibs_schedules

@@ -25,8 +25,8 @@ FROM (SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_dead}}
       WHERE state = 'failed' AND set_aside IS NULL ORDER BY finished_at DESC LIMIT {{limit}}) AS dead
 
 -- name: moves
--- Promise: what happened after this entry, up to `limit` entries, counted by queue, event and states; the queue is NULL
--- where the task is gone. Parameters: after, limit.
+-- Promise: the transitions after this entry, up to `limit` entries, counted by queue, event and states; the queue is
+-- NULL if the task is deleted. Parameters: after, limit.
 -- Rows: (queue, event, from_state, to_state, count, highest entry).
 -- Indexes: both primary keys. The queue is looked up for each entry: a join might begin with the tasks.
 SELECT queue, event, from_state, to_state, count(*), max(id)
@@ -34,7 +34,7 @@ FROM (SELECT id, event, from_state, to_state, (SELECT queue FROM dibs_tasks WHER
       FROM dibs_history AS past WHERE id > :after ORDER BY id LIMIT {{limit}}) AS moved
 GROUP BY queue, event, from_state, to_state
 
--- name: note_sample
+-- name: save_sample
 -- Promise: the sample of this minute is stored; the first server wins. Parameters: at, body.
 -- Rows: (at); none for every other server. Index: the primary key, where the second of two waits for the first.
 INSERT INTO dibs_samples (at, body) VALUES (:at, :body)

@@ -1,4 +1,4 @@
--- What the clock does: promote tasks that are due, recover tasks whose lease ran out; checks of the doctor.
+-- Upkeep: promote tasks that are due, recover tasks whose lease ran out; checks of the doctor.
 -- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
 -- SQLite locks the file for each transaction that writes.
 
@@ -30,7 +30,8 @@ AND id {{in: ids}}
 -- Promise: how long until the clock alone makes a task claimable; negative where one could be claimable already.
 -- Parameters: now. Rows: one, (until the next scheduled task is due, until the next lease runs out, until the next
 -- schedule ticks); NULL where there is none. A schedule that is late by more than a minute waits for a worker that can
--- tick it (one that knows its time zone, for example): upkeep keeps looking at it, but no client needs to hurry for it.
+-- tick it (one that knows its time zone, for example): every round of upkeep tries it again, and no
+-- client has to wait for it.
 -- Indexes: dibs_tasks_due, dibs_tasks_leases, dibs_schedules_due, the first entry of each.
 {{with_moment}}
 SELECT

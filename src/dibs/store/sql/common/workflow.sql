@@ -1,4 +1,4 @@
--- Workflows: their steps, how they advance, stop and run again.
+-- Workflows: insert, advance, stop, end and reopen workflows and their steps.
 -- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
 -- SQLite locks the file for each transaction that writes.
 
@@ -93,7 +93,7 @@ WITH RECURSIVE above (id) AS (
 SELECT id FROM above WHERE id = :id LIMIT 1
 
 -- name: ignore_failures
--- Promise: these failed steps are not dead letters: their workflows went on without them. Parameters: ids, now, by.
+-- Promise: these failed steps are not dead letters: their workflows continued without them. Parameters: ids, now, by.
 -- Rows: history columns. Index: the primary key.
 -- Safe: the workflow is locked, and `settle_steps` has settled each of these steps once, in the same transaction.
 {{change}}
@@ -144,7 +144,7 @@ SET state = :state, error = :error, finished_at = {{now}}, due_at = NULL, finali
 WHERE id = :id AND state IN ('running', 'finalizing')
 RETURNING step_of
 
--- name: finish_gate
+-- name: finish_sub_workflow_step
 -- Promise: the step that represents a sub-workflow ends as the sub-workflow did, also one that was cancelled before it
 -- began. Parameters: id, from_state (claimed or blocked), state, result, error, now, by. Rows: history columns.
 -- Safe: the tree is locked, and a workflow ends once.
@@ -158,7 +158,7 @@ RETURNING id, state, CAST(:from_state AS text), state, worker_id, token, error
 
 -- name: reopen_workflow
 -- Promise: an ended workflow runs again. Parameters: id, now. Rows: (id); none if it has not failed or been cancelled.
--- A deadline in seconds begins anew, that of a sub-workflow with its step (see `begin_workflows`). A deadline at a
+-- A deadline in seconds starts again, that of a sub-workflow with its step (see `begin_workflows`). A deadline at a
 -- fixed time is removed if it is past: the workflow could only fail again. A workflow that is being pruned stays as it
 -- is.
 {{with_moment}}

@@ -9,6 +9,7 @@
 -- is claimed. dropped: how often a worker was lost while it held the task ahead.
 -- request: the name that the worker gave the claim that holds the task (see `claims_of_request`).
 -- trace: the W3C traceparent of the program that enqueued the task.
+-- tags: a JSON array of texts; NULL if the task has none.
 -- set_aside: why a failed task is not in the dead letter: its workflow went on without it ('ignored'), or a client
 -- discarded it ('discarded').
 -- random_key, weighted_key: the numbers of the task in the random orders; only tasks of lines that are claimed in such
@@ -51,6 +52,7 @@ CREATE TABLE dibs_tasks (
     request          TEXT,
     workflow_id      INTEGER,
     trace            TEXT,
+    tags             TEXT,
     set_aside        TEXT
 ) STRICT;
 
@@ -152,6 +154,7 @@ CREATE TABLE dibs_schedules (
     backoff_base INTEGER NOT NULL,
     backoff_cap  INTEGER NOT NULL,
     source       TEXT    NOT NULL CHECK (source IN ('code', 'command')),
+    tags         TEXT,
     next_at      INTEGER NOT NULL,
     last_at      INTEGER,
     last_task_id INTEGER,
@@ -247,7 +250,7 @@ CREATE INDEX dibs_workflows_deadline ON dibs_workflows (deadline)
 CREATE INDEX dibs_workflows_running ON dibs_workflows (id) WHERE state = 'running';
 CREATE INDEX dibs_workflows_finished ON dibs_workflows (state, finished_at) WHERE finished_at IS NOT NULL;
 -- The oldest ended workflows of each name and list of queues come first (the first 300 characters of the list), so that
--- pruning reads only the workflows that it deletes (see `old_workflow_lines`). Tasks have no such index: every finish
+-- pruning reads only the workflows that it deletes (see `workflow_groups`). Tasks have no such index: every finish
 -- would pay for it, also without rules (see `prune_walked`).
 CREATE INDEX dibs_workflows_kept ON dibs_workflows (state, name, substr(queues, 1, 300), finished_at)
     WHERE finished_at IS NOT NULL AND step_of IS NULL;

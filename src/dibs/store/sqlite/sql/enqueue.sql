@@ -26,7 +26,7 @@ SELECT coalesce((SELECT seq FROM {{sequence}} WHERE name = 'dibs_tasks'), 0) + n
 -- Where a line races, `draw_places` follows.
 INSERT INTO dibs_tasks (
     id, type, type_version, queue, state, priority, params, max_attempts, timeout, backoff_base, backoff_cap,
-    created_at, run_at, ready_at, key, key_content, trace
+    created_at, run_at, ready_at, key, key_content, trace, tags
 ) VALUES {{rows}}
 
 -- name: enqueue_steps
@@ -35,13 +35,13 @@ INSERT INTO dibs_tasks (
 -- Parameters: of each its id, workflow_id, blocked and the task's values; now. Rows: none.
 INSERT INTO dibs_tasks (
     id, workflow_id, type, type_version, queue, state, priority, params, max_attempts, timeout, backoff_base, backoff_cap,
-    created_at, run_at, ready_at, trace, random_key, weighted_key
+    created_at, run_at, ready_at, trace, tags, random_key, weighted_key
 ) VALUES (
     :id, :workflow_id, :type, :type_version, :queue,
     CASE WHEN :blocked THEN 'blocked'
          WHEN coalesce(:run_at, :now + :delay, :now) > :now THEN 'scheduled' ELSE 'pending' END,
     :priority, :params, :max_attempts, :timeout, :backoff_base, :backoff_cap,
-    :now, coalesce(:run_at, :now + :delay, :now), :now, :trace,
+    :now, coalesce(:run_at, :now + :delay, :now), :now, :trace, :tags,
     (SELECT position + dibs_exponential() FROM dibs_races
      WHERE queue = :queue AND type = :type AND attempts_left = :max_attempts AND kind = 'random'),
     (SELECT position + dibs_exponential() / max(:priority + 1, 1) FROM dibs_races

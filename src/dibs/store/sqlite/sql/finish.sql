@@ -19,7 +19,7 @@ RETURNING id, 'completed', 'claimed', state, worker_id, token, NULL, attempts, r
 
 -- name: fail
 -- Promise: the attempt failed, if this worker still holds the task under this token. The task waits for its next
--- attempt (retry_in, else its backoff: base * 2^failures, at most cap, times jitter), or fails for good when it is
+-- attempt (retry_in, else its `backoff` times jitter), or fails for good when it is
 -- permanent or was the last attempt, or is cancelled when its cancellation was requested.
 -- Parameters: id, token, worker_id, error, retry_in, permanent, jitter, now. Rows as in `complete`.
 -- A task that goes back has no holder. RETURNING sees the row as it is now, so the history takes the worker
@@ -32,8 +32,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled'
     attempts = attempts + 1,
     error = :error,
     finished_at = CASE WHEN cancel_requested OR :permanent OR attempts_left <= 1 THEN :now END,
-    run_at = :now + coalesce(:retry_in,
-        CAST(min(backoff_cap, backoff_base * (1 << min(attempts, 40))) * :jitter AS INTEGER)),
+    run_at = :now + coalesce(:retry_in, CAST({{backoff}} * :jitter AS bigint)),
     ready_at = :now,
     worker_id = CASE WHEN cancel_requested OR :permanent OR attempts_left <= 1 THEN worker_id END,
     claimed_at = CASE WHEN cancel_requested OR :permanent OR attempts_left <= 1 THEN claimed_at END,

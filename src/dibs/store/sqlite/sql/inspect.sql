@@ -1,12 +1,12 @@
 -- Reads: tasks, lists, searches, history, and the state of workflows.
 -- Locks: none. These statements only read.
 
--- name: search_stretch
+-- name: search_range
 -- Promise: the tasks of a stretch of ids that match, newest first.
 -- Parameters: lowest, highest, limit and the parameters of the conditions.
--- Rows: summaries of tasks (whole tasks, if the word task_line is `task`). Index: the primary key alone, so
+-- Rows: summaries of tasks (whole tasks, if the word task_summary is `task`). Index: the primary key alone, so
 -- that no condition leads away from the stretch.
-SELECT {{task_line}} FROM dibs_tasks NOT INDEXED WHERE id BETWEEN :lowest AND :highest {{conditions}}
+SELECT {{task_summary}} FROM dibs_tasks NOT INDEXED WHERE id BETWEEN :lowest AND :highest {{conditions}}
 ORDER BY id DESC LIMIT {{limit}}
 
 -- name: latest_history

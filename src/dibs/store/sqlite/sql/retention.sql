@@ -22,7 +22,7 @@ WHERE id IN (SELECT task.id FROM dibs_tasks AS task INDEXED BY dibs_tasks_finish
              ORDER BY task.finished_at LIMIT {{limit}})
 RETURNING id, 'pruned', state, state, NULL, token, NULL, finished_at
 
--- name: old_workflow_lines
+-- name: workflow_groups
 -- Promise: every name and list of queues that has workflows in this final state, with the age of the workflow that
 -- ended first. Sub-workflows are pruned with their root.
 -- Parameters: state, now. Rows: (name, first 300 characters of the list of queues, age in microseconds).

@@ -50,7 +50,7 @@ FROM (SELECT task_id, delay FROM dibs_steps WHERE task_id IN (SELECT value FROM 
 WHERE dibs_tasks.id = step.task_id AND +dibs_tasks.state = 'blocked'
 RETURNING id, 'promoted', 'blocked', state, NULL, token, NULL
 
--- name: open_gates
+-- name: start_sub_workflow_steps
 -- Promise: each of these steps, which represent sub-workflows, is claimed by its sub-workflow while that runs.
 -- Parameters: ids, now. Rows: history columns, the sub-workflow's id. They are pending in this transaction alone, so
 -- that no worker can claim them.

@@ -1,0 +1,68 @@
+"""Check names: a public class is defined once, and no module, class or function is named with a retired word.
+
+Run by `make check`. The retired words and their replacements are in docs/concepts/glossary.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from tools.structure import class_names, module_name, python_files
+
+RETIRED = frozenset(
+    {
+        *("asked", "board", "crew", "desk", "gathering", "house", "looking", "mishap", "mishaps", "outlining", "pulse"),
+        *("racing", "said", "shelf", "standing", "standings", "tallying", "tending", "told", "undrawn", "vitals"),
+        *("together", "whoever", "wish", "witness"),
+    }
+)
+EXEMPT = "dibs.wire."
+"""The structs of the HTTP API carry the names of the model's types: they are written `wire.Task`."""
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def doubled(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Public class names that are defined in more than one module. `names`: class name -> modules."""
+    for name, modules in sorted(names.items()):
+        homes = [module for module in modules if not module.startswith(EXEMPT)]
+        if len(homes) > 1:
+            yield f"The class name {name} is defined {len(homes)} times: {', '.join(homes)}."
+
+
+def retired(source: str, module: str) -> Iterator[str]:
+    """Names of a module, its classes and functions that contain a retired word."""
+    for name, line in _names(source, module):
+        for word in sorted(words_of(name) & RETIRED):
+            yield f"{module}, line {line}: {name} contains the retired word {word!r}."
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name in snake_case or CamelCase, in lower case."""
+    return {word.lower() for word in _WORD.findall(name)}
+
+
+def _names(source: str, module: str) -> Iterator[tuple[str, int]]:
+    yield module.rpartition(".")[2], 1
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.lineno
+
+
+def main() -> int:
+    """Print what is wrong; the exit code is 1 if anything is."""
+    problems = [*doubled(class_names())]
+    for path in python_files():
+        problems += retired(path.read_text(), module_name(path))
+    for problem in problems:
+        print(problem)
+    if problems:
+        print(f"{len(problems)} names to change; docs/concepts/glossary.md has the current terms.")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
