@@ -218,7 +218,7 @@ class Writer:
         if not jobs:  # the last one has withdrawn
             return
         try:
-            answers = self._commit_group(jobs) if len(jobs) > 1 else [self._do_alone(jobs[0])]
+            answers = self._commit_in_one_transaction(jobs) if len(jobs) > 1 else [self._do_alone(jobs[0])]
             self._check_in_place(jobs)
         except Exception as error:  # the group as a whole failed: everybody in it must know
             self._roll_back()
@@ -260,7 +260,7 @@ class Writer:
             return translate(error) if isinstance(error, (sqlite3.Error, *UNENCODABLE)) else error
         return (result,)
 
-    def _commit_group(self, jobs: list[_Job]) -> Sequence[JobResult]:
+    def _commit_in_one_transaction(self, jobs: list[_Job]) -> Sequence[JobResult]:
         """One transaction for all of them: those that can be done at once are, each other has a savepoint."""
         self._begin()
         answers: dict[_Job, JobResult] = {}
@@ -287,7 +287,7 @@ class Writer:
     def _try_in_savepoint(self, operation: Work, by: str | None) -> JobResult:
         assert isinstance(operation, Operation)
         if not self._connection.in_transaction:
-            return DibsError("The transaction ended early.")  # never delivered: see _commit_group
+            return DibsError("The transaction ended early.")  # never delivered: see _commit_in_one_transaction
         self._connection.execute("SAVEPOINT operation")
         try:
             result = drive(operation.begin(), self._executor(by))
