@@ -110,7 +110,7 @@ def test_a_call_in_the_users_transaction_is_undone_by_its_rollback(
     mine = borrow()
     mine.execute("INSERT INTO orders VALUES (1)")
     run(app.on(mine.connection), task)
-    assert everything(app) == before  # nobody else sees it yet
+    assert everything(app) == before  # other connections do not see it yet
     mine.rollback()
     assert everything(app) == before
 

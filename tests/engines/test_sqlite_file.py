@@ -282,7 +282,7 @@ def test_a_client_that_must_not_migrate_creates_no_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """A umask that lets everybody do everything."""
+    """A umask that grants everything to all users."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -341,7 +341,7 @@ NOBODY = 65534
 @pytest.fixture
 def folder_of_mine() -> Iterator[Path]:
     """A folder of a user who is not root, to whom every file can be written; and to be that user."""
-    import dibs.store.sqlite.store  # noqa: F401 (whoever is not root may not be able to import it)
+    import dibs.store.sqlite.store  # noqa: F401 (a user other than root may not be able to import it)
 
     folder = Path(tempfile.mkdtemp())
     root = hasattr(os, "geteuid") and os.geteuid() == 0
