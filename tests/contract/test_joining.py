@@ -444,7 +444,7 @@ def test_what_is_no_connection_is_refused(app: Any, wrong: Any, verb: str) -> No
 @on_postgres
 def test_a_sqlite_connection_is_refused_by_postgres(app: Any) -> None:
     connection = sqlite3.connect(":memory:")
-    with pytest.raises(dibs.InvalidValue, match="Connection is no connection"):
+    with pytest.raises(dibs.InvalidValue, match="Connection is not a connection"):
         app.on(connection).enqueue("ship")
     connection.close()
 

@@ -180,7 +180,7 @@ def test_who_falls_silent_in_a_transaction_keeps_nobody_from_its_rows(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker frozen, or cut off, between two statements: its locks would hide its tasks from every recovery."""
-    monkeypatch.setitem(connection.NOTICED_THERE, "idle_in_transaction_session_timeout", "200ms")
+    monkeypatch.setitem(connection.SERVER_TIMEOUTS, "idle_in_transaction_session_timeout", "200ms")
     store, tries = PostgresStore(url), iter(range(10))
     with dibs.Dibs(url) as app:
         app.enqueue("t")
