@@ -179,7 +179,7 @@ def test_a_file_that_is_not_a_database_is_refused_clearly_and_left_alone(
     path.write_bytes(content)
     app = open_app(f"sqlite:///{path}")
     for verb in (app.doctor, app.stats, app.migrate, lambda: app.enqueue("resize")):
-        with pytest.raises(dibs.StoreError, match="no database at all") as refused:
+        with pytest.raises(dibs.StoreError, match="not a database") as refused:
             verb()
         assert refused.value.hint
     assert path.read_bytes() == content

@@ -444,7 +444,7 @@ def test_a_value_that_is_not_a_connection_is_refused(app: Any, wrong: Any, verb:
 @on_postgres
 def test_a_sqlite_connection_is_refused_by_postgres(app: Any) -> None:
     connection = sqlite3.connect(":memory:")
-    with pytest.raises(dibs.InvalidValue, match="Connection is no connection"):
+    with pytest.raises(dibs.InvalidValue, match="Connection is not a connection"):
         app.on(connection).enqueue("ship")
     connection.close()
 

@@ -178,7 +178,7 @@ def test_a_timeout_of_open_transactions_in_the_url_is_kept(url: str) -> None:
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_a_client_that_freezes_in_a_transaction_loses_its_row_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker frozen, or cut off, between two statements: its locks would hide its tasks from every recovery."""
-    monkeypatch.setitem(connection.NOTICED_THERE, "idle_in_transaction_session_timeout", "200ms")
+    monkeypatch.setitem(connection.SERVER_TIMEOUTS, "idle_in_transaction_session_timeout", "200ms")
     store, tries = PostgresStore(url), iter(range(10))
     with dibs.Dibs(url) as app:
         app.enqueue("t")

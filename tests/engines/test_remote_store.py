@@ -447,9 +447,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a clock": (lambda: dibs.Dibs(NOWHERE, clock=lambda: 1), "the server's database has the clock"),
     "a key for a file": (lambda: dibs.Dibs("sqlite:///x.db", api_key=KEY), "API key is for the URL of a server"),
     "a password in the URL": (lambda: dibs.Dibs("http://me:secret@host"), "carries a name or a password"),
-    "no host": (lambda: dibs.Dibs("http://"), "names no server"),
-    "a query": (lambda: dibs.Dibs("https://host?x=1"), "names no server"),
-    "a port that is none": (lambda: dibs.Dibs("http://host:99999"), "names no server"),
+    "no host": (lambda: dibs.Dibs("http://"), "is not the URL of a server"),
+    "a query": (lambda: dibs.Dibs("https://host?x=1"), "is not the URL of a server"),
+    "a port that is none": (lambda: dibs.Dibs("http://host:99999"), "is not the URL of a server"),
     "a connection": (lambda: dibs.Dibs(NOWHERE).on(object()).enqueue("resize"), "cannot join your transaction"),
     "a value": (lambda: dibs.Dibs(NOWHERE).enqueue("resize", {"x": float("nan")}), "params.x is nan"),
     "a result": (

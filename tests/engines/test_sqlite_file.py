@@ -406,7 +406,7 @@ def test_a_call_that_reads_a_damaged_page_reports_it_and_other_calls_are_served(
         refused = [each for each in told if isinstance(each, dibs.StoreError)]
         assert refused
         assert {each.message.partition(" (")[0] for each in refused} == {
-            "The SQLite file is damaged or no database at all"
+            "The SQLite file is damaged, or not a database"
         }
         assert [each for n, each in enumerate(told, 1) if not isinstance(each, dibs.StoreError) and each != n] == []
         assert isinstance(answer(lambda: app.list_tasks(limit=1000)), dibs.StoreError)
