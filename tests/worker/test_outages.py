@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import pytest
 import dibs
 from tests.helpers import handlers
 from tests.helpers.consistency import assert_balanced
-from tests.helpers.databases import sqlite_path
+from tests.helpers.databases import run_sql, sqlite_path
 from tests.helpers.handlers import doze, heard, nap, persist, say
 from tests.helpers.postgres import Cluster, new_data_folder
 from tests.helpers.waiting import until
@@ -79,6 +81,24 @@ def test_a_worker_continues_after_the_sqlite_file_was_locked_for_longer_than_a_l
         worker.terminate()
         assert worker.exit_code() == 0
         assert_balanced(app)
+
+
+SLOW_HEARTBEATS = (
+    "CREATE FUNCTION slow_heartbeat() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(3); RETURN NEW; END$$",
+    "CREATE TRIGGER slow_heartbeat BEFORE INSERT ON dibs_workers FOR EACH ROW EXECUTE FUNCTION slow_heartbeat()",
+)
+SLEEPING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+
+
+def test_a_worker_starts_though_postgresql_crashes_during_its_first_write(cluster: Cluster) -> None:
+    with handlers.at(cluster.url) as app, worker_processes(cluster.url) as workers:
+        task = nap.enqueue(seconds=0.01)
+        run_sql(cluster.url, *SLOW_HEARTBEATS)
+        worker = workers.start(lease=LEASE)
+        [[backend]] = until(lambda: run_sql(cluster.url, SLEEPING), 30)
+        os.kill(backend, signal.SIGKILL)  # PostgreSQL ends all sessions, and recovers
+        assert app.wait(task.id, 60).state == "completed"
+        assert worker.process.poll() is None
 
 
 def depth(app: dibs.Dibs) -> dict[str, int]:

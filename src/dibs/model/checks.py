@@ -29,9 +29,12 @@ _traceparent = re.compile(TRACEPARENT)
 
 MAX_TAGS = 20
 MAX_TAG = 64
-TAG = r'^[^\x00-\x20\x7f-\x9f",\\]([^\x00-\x1f\x7f-\x9f",\\]*[^\x00-\x20\x7f-\x9f",\\])?$'
-"""One line without spaces at its ends. A comma separates tags in URLs and in the search box; quotes and backslashes are
-escaped in JSON, and a filter compares a tag with the stored JSON."""
+_ONE_TAG = r'[^\x00-\x20\x7f-\x9f",\\]([^\x00-\x1f\x7f-\x9f",\\]{0,62}[^\x00-\x20\x7f-\x9f",\\])?'
+"""A line of up to MAX_TAG characters without spaces at its ends. A comma separates tags in URLs and in the search box;
+quotes and backslashes are escaped in JSON, and a filter compares a tag with the stored JSON."""
+
+TAG = f"^{_ONE_TAG}$"
+TAGS_IN_QUERY = f"^{_ONE_TAG}(,{_ONE_TAG}){{0,{MAX_TAGS - 1}}}$"
 
 
 _tag = re.compile(TAG)

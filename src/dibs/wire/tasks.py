@@ -14,7 +14,7 @@ from dibs.errors import InvalidValue
 from dibs.model import explanation as model_explanation
 from dibs.model import retry as model_retry
 from dibs.model import task as model_task
-from dibs.model.checks import MAX_TAGS
+from dibs.model.checks import MAX_TAGS, TAGS_IN_QUERY
 from dibs.model.claim import MAX_BATCH, Claim
 from dibs.model.construct import constructor
 from dibs.model.retry import YEAR
@@ -404,7 +404,7 @@ OfTags = Annotated[list[Tag], Meta(min_length=1, max_length=MAX_TAGS, descriptio
 TagsInQuery = Annotated[
     str,
     Meta(
-        min_length=1,
+        pattern=TAGS_IN_QUERY,
         description="Only tasks with all of these tags; commas separate them.",
         examples=["customer-42,export"],
     ),

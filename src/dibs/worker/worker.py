@@ -7,6 +7,7 @@ loop does not keep the worker from renewing leases and writing outcomes.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import platform
@@ -19,7 +20,7 @@ from typing import Any, Self
 
 import msgspec
 
-from dibs.errors import DibsError, InvalidValue, StoreError
+from dibs.errors import DibsError, InvalidValue, OutcomeUnknown, StoreError
 from dibs.handlers.context import Context
 from dibs.handlers.handler import Handler, Lane
 from dibs.model.claim import Cancelled, Claim, Released
@@ -41,6 +42,9 @@ from dibs.worker.store_access import StoreAccess, StoreTaskData
 from dibs.worker.upkeep import UpkeepService, WorkflowFinalizer
 
 logger = logging.getLogger("dibs.worker")
+
+REGISTER_ATTEMPTS = 5
+"""How often the first heartbeat is sent if the connection breaks each time."""
 
 WATCH_INTERVAL = 0.1
 FLUSH_TIMEOUT = 10.0
@@ -95,6 +99,17 @@ class Worker:
 
     # Start, stop, health
 
+    def _register(self) -> None:
+        """Send the first heartbeat, which raises for a wrong URL. A heartbeat can be repeated, so a connection that
+        breaks during the first one does not end the worker; the store waits for a server that is away."""
+        for attempt in itertools.count(1):
+            try:
+                self._access.run(self._access.store.registry.heartbeat(self._heartbeat(False)))
+                return
+            except OutcomeUnknown:
+                if attempt == REGISTER_ATTEMPTS:
+                    raise
+
     def run(self) -> int:
         """Work until SIGTERM or SIGINT (or `stop`). Returns the exit code: 0, or 1 after a failure."""
         with self._signals.handled():
@@ -126,7 +141,7 @@ class Worker:
         self._leases = LeaseKeeper(self._access, self.config.lease, self._attempts, self._progress)
         handlers = list(self._handlers.values())
         self._upkeep = UpkeepService(self._access, self.config, processor, handlers, self._heartbeat)
-        self._access.run(self._access.store.registry.heartbeat(self._heartbeat(False)))  # a wrong URL raises here
+        self._register()
         warn_once(self._access.store.caution, logger)
         self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
