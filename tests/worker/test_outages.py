@@ -84,8 +84,8 @@ def test_a_worker_continues_after_the_sqlite_file_was_locked_for_longer_than_a_l
 
 
 SLOW_HEARTBEATS = (
-    "CREATE FUNCTION slow_heartbeat() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(3); RETURN NEW; END$$",
-    "CREATE TRIGGER slow_heartbeat BEFORE INSERT ON dibs_workers FOR EACH ROW EXECUTE FUNCTION slow_heartbeat()",
+    "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(3); RETURN NEW; END$$",
+    "CREATE TRIGGER slow BEFORE INSERT ON dibs_workers FOR EACH ROW EXECUTE FUNCTION slow()",
 )
 SLEEPING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 
