@@ -106,7 +106,7 @@ GROUPS = (
         stress="sPhQq",
     ),
     Group("statistics of random orders", ("contract/test_order_statistics.py",), test="", proof="SP", stress=""),
-    Group("limits of validation", ("contract/test_validation_limits.py",), test="", proof="SpH", stress="sPhQq"),
+    Group("limits of validation", ("contract/test_validation_limits.py",), test="", proof="pH", stress="SsPhQq"),
     Group("plan guards", ("engines/test_plans.py",), test="", proof=ONCE, stress=""),
     Group("the model test", ("contract/test_model.py",), test="SP", proof="", stress="spHhQq"),
     Group("other contracts", ("contract/*.py", "workflow/*.py"), test="Sp", proof="H", stress="sPhQq"),
