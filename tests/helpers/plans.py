@@ -14,10 +14,9 @@ from psycopg import sql
 
 from dibs.store.operation import BeginTransaction, Operation, Rows, Statement, drive
 from dibs.store.postgres.connection import SQL as POSTGRES_SQL
-from dibs.store.postgres.connection import Executor as PostgresExecutor
-from dibs.store.postgres.connection import bind
+from dibs.store.postgres.connection import PostgresExecutor, bind
 from dibs.store.sqlite.connection import SQL as SQLITE_SQL
-from dibs.store.sqlite.connection import Executor as SqliteExecutor
+from dibs.store.sqlite.connection import SqliteExecutor
 from tests.helpers.million import TABLES
 
 
