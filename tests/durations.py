@@ -126,7 +126,7 @@ class Summary:
 
 
 def cpu_of_machine() -> float:
-    """CPU seconds of all processes since the machine started: also of those that no test process waits for."""
+    """CPU seconds of all processes since the machine started, also of processes that no test process waits for."""
     if not Path("/proc/stat").exists():
         return 0.0
     user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
@@ -134,7 +134,7 @@ def cpu_of_machine() -> float:
 
 
 def cpu_of_postgres(folder: Path) -> float:
-    """CPU seconds of the server with this data folder: of its ended processes and of those that run."""
+    """CPU seconds of the server with this data folder: of its ended and of its running processes."""
     try:
         postmaster = int((folder / "postmaster.pid").read_text().split()[0])
     except (OSError, ValueError):

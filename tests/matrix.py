@@ -57,7 +57,7 @@ class Group(NamedTuple):
     stress: str
 
     def letters(self, suite: str) -> str:
-        """Those that the suite runs: `make stress` repeats everything, `make proof` nothing."""
+        """The letters that the suite runs: `make stress` repeats everything, `make proof` nothing."""
         return {"test": self.test, "proof": self.proof, "stress": self.test + self.proof + self.stress}[suite]
 
     def ways(self, suite: str) -> list[Way]:

@@ -19,8 +19,8 @@ RETIRED = frozenset(
         *("together", "whoever", "wish", "witness"),
     }
 )
-EXEMPT = "dibs.wire."
-"""The structs of the HTTP API carry the names of the model's types: they are written `wire.Task`."""
+WIRE = "dibs.wire."
+"""The structs of the HTTP API may have the names of the model's types: they are written `wire.Task`."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
@@ -28,9 +28,10 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 def doubled(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Public class names that are defined in more than one module. `names`: class name -> modules."""
     for name, modules in sorted(names.items()):
-        homes = [module for module in modules if not module.startswith(EXEMPT)]
-        if len(homes) > 1:
-            yield f"The class name {name} is defined {len(homes)} times: {', '.join(homes)}."
+        structs = [module for module in modules if module.startswith(WIRE)]
+        for homes in (structs, [module for module in modules if module not in structs]):
+            if len(homes) > 1:
+                yield f"The class name {name} is defined {len(homes)} times: {', '.join(homes)}."
 
 
 def retired(source: str, module: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dibs import Failed, Failure, NewTask
 from tests.helpers.workflows import step, sub
 
 PAGES = ("/", "/tasks", "/queues", "/workers", "/workflows", "/schedules", "/dead", "/keys")
-"""Those that the menu leads to."""
+"""The pages that the menu links to."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A served dashboard, those who visit it, and what their browsers complain of."""
+"""A served dashboard, its visitors, and the errors in their browsers."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ class Site:
         return self.app.create_key("visitor", list(scopes or ("admin",)), rate_limit="none", **options).key
 
     def stranger(self, path: str = "/", **options: Any) -> Page:
-        """Somebody who has not signed in."""
+        """A visitor without a session."""
         page = self.windows.open(base_url=self.url, **options)
         page.goto(path)
         return page
 
     def stranger_may_enter(self, key: str) -> bool:
-        """True if somebody who tries this key at the door is let in."""
+        """True if the sign-in page accepts this key."""
         page = self.stranger("/signin")
         page.get_by_label("API key").fill(key)
         page.get_by_role("button", name="Sign in").click()
@@ -101,7 +101,7 @@ class Site:
         return page.get_by_role("alert").count() == 0
 
     def visitor(self, *scopes: str, at: str = "/", queues: list[str] | None = None, **options: Any) -> Page:
-        """Somebody who has, with a new key of these scopes (admin)."""
+        """A visitor with a session, signed in with a new key of these scopes (admin)."""
         page = self.windows.open(base_url=self.url, **options)
         page.goto(f"/signin?next={quote(at, safe='')}#key={self.key(*scopes, queues=queues)}")
         page.wait_for_url(f"{self.url}{at}")
@@ -120,6 +120,6 @@ def expect_no_reload(page: Page) -> None:
 
 
 def expect_no_sideways(page: Page) -> None:
-    """Nothing is wider than the window, so that nobody has to scroll sideways to read it."""
+    """Nothing is wider than the window: no page has to be scrolled sideways."""
     wide = page.evaluate(TOO_WIDE)
     assert wide == [], f"{page.url} is too wide: {wide}"

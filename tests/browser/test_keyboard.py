@@ -20,7 +20,7 @@ def test_every_page_has_a_shortcut_of_two_keys(site: Site) -> None:
     for key, place in places.items():
         page.keyboard.press("g")
         page.keyboard.press(key)
-        page.wait_for_url(f"{site.url}/{place}")  # and until it is loaded: before that nobody hears its keys
+        page.wait_for_url(f"{site.url}/{place}")  # and until it is loaded: before that its shortcuts do not work
 
 
 def test_a_task_is_found_and_opened_from_the_keyboard(site: Site) -> None:

@@ -37,7 +37,7 @@ class Demo:
         return json.loads(self.said[0])
 
     def children(self) -> list[int]:
-        """The processes that it has started, and those that they have."""
+        """The child processes of the demo, and their child processes."""
         return descendants(self.process.pid)
 
     def ends(self, timeout: float = 20) -> int:
@@ -132,7 +132,7 @@ def test_the_link_signs_in_with_the_key_of_this_run(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_skipped_unless_it_was_requested(tmp_path: Path) -> None:
     with socket.socket() as taken:
-        with contextlib.suppress(OSError):  # somebody else has it: just as well
+        with contextlib.suppress(OSError):  # another process has the port, which is just as well
             taken.bind(("127.0.0.1", 8787))
             taken.listen()
         with demo(tmp_path) as running:

@@ -97,7 +97,7 @@ def test_a_store_that_cannot_be_reached_ends_with_3(tmp_path: Path) -> None:
     url = "postgresql://nobody@127.0.0.1:1/nothing"
     done = run_dibs("tasks", "list", "--json", "--url", url, cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert (done.code, done.json["code"]) == (3, "store_unavailable")
-    assert done.err.startswith("PostgreSQL cannot be reached")  # at once, so that nobody wonders what is waited for
+    assert done.err.startswith("PostgreSQL cannot be reached")  # at once, before the command waits
     assert "Traceback" not in done.err
 
 

@@ -91,7 +91,7 @@ def test_enqueue_with_a_key_of_the_enqueue_scope_prints_no_note_about_workers(
 
 @pytest.fixture
 def housekeeper(server_host: Any, database: dibs.Dibs) -> Iterator[str]:
-    """A server that also finalizes: those who speak HTTP leave it to the server."""
+    """A server that also finalizes: clients over HTTP leave finalization to the server."""
     with server_host.serving(database.url, ServerConfig(port=0, access_log=False)) as url:
         yield url
 

@@ -25,7 +25,7 @@ unix = pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that somebody listens on."""
+    """A port in use."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 

@@ -19,7 +19,7 @@ from tests.helpers.tasks import STATES, moment, task_in
 HELD, STOPPING, GONE = ClaimStatus.HELD, ClaimStatus.STOPPING, ClaimStatus.LOST
 
 
-def standing(app: Any, *claims: Claim | ClaimRef) -> list[ClaimStatus]:
+def statuses(app: Any, *claims: Claim | ClaimRef) -> list[ClaimStatus]:
     answers: list[ClaimStatus] = run(app, app._store.queue.claim_status(claims))
     return answers
 
@@ -47,16 +47,16 @@ def claims_of(app: Any, count: int) -> list[Claim]:
 
 def test_a_live_claim_is_held_and_is_stopping_after_a_cancel_request(app: Any) -> None:
     first, second = claims_of(app, 2)
-    assert standing(app, first, second) == [HELD, HELD]
+    assert statuses(app, first, second) == [HELD, HELD]
     app.cancel(second.task_id)
-    assert standing(app, first, second) == [HELD, STOPPING]
+    assert statuses(app, first, second) == [HELD, STOPPING]
 
 
 @pytest.mark.parametrize("lose", LOST, ids=lambda lose: lose.__name__)
 def test_a_lost_claim_is_lost_in_every_later_state_of_the_task(
     app: Any, clock: Clock, lose: Callable[..., Claim]
 ) -> None:
-    assert standing(app, lose(app, clock)) == [GONE]
+    assert statuses(app, lose(app, clock)) == [GONE]
 
 
 def test_a_claim_that_its_worker_ended_is_lost(app: Any) -> None:
@@ -64,7 +64,7 @@ def test_a_claim_that_its_worker_ended_is_lost(app: Any) -> None:
     app.complete(completed)
     app.fail(failed, "broken")
     app.release(released)
-    assert standing(app, completed, failed, released) == [GONE] * 3
+    assert statuses(app, completed, failed, released) == [GONE] * 3
 
 
 def test_a_claim_of_another_worker_is_reported_as_lost(app: Any) -> None:
@@ -72,21 +72,21 @@ def test_a_claim_of_another_worker_is_reported_as_lost(app: Any) -> None:
     stranger = ClaimRef(claim.task_id, claim.token, "worker-2")
     unissued = ClaimRef(claim.task_id, claim.token + 1, "worker-1")
     unknown = ClaimRef(10**9, 1, "worker-1")
-    assert standing(app, stranger, unissued, unknown, claim) == [GONE, GONE, GONE, HELD]
+    assert statuses(app, stranger, unissued, unknown, claim) == [GONE, GONE, GONE, HELD]
 
 
 def test_a_stale_and_a_live_claim_of_one_task_have_different_statuses(app: Any, clock: Clock) -> None:
     stale = recovered(app, clock)
     live = app.claim("worker-1")
-    assert standing(app, stale, live, stale) == [GONE, HELD, GONE]
+    assert statuses(app, stale, live, stale) == [GONE, HELD, GONE]
 
 
 def test_an_expired_claim_that_is_not_recovered_yet_is_held(app: Any, clock: Clock) -> None:
     [claim] = claims_of(app, 1)
     clock.advance(3600)
-    assert standing(app, claim) == [HELD]
+    assert statuses(app, claim) == [HELD]
     app.recover()
-    assert standing(app, claim) == [GONE]
+    assert statuses(app, claim) == [GONE]
 
 
 def test_reading_the_status_of_claims_changes_nothing(app: Any, url: str, clock: Clock) -> None:
@@ -94,7 +94,7 @@ def test_reading_the_status_of_claims_changes_nothing(app: Any, url: str, clock:
     app.cancel(claims[0].task_id)
     clock.advance(30)
     before = tables.read(url)
-    standing(app, *claims)
+    statuses(app, *claims)
     assert tables.read(url) == before
     assert not app._store.queue.claim_status(claims).writes
 
@@ -102,12 +102,12 @@ def test_reading_the_status_of_claims_changes_nothing(app: Any, url: str, clock:
 def test_the_statuses_of_a_thousand_claims_are_returned_in_order(app: Any) -> None:
     claims = claims_of(app, 1000)
     app.finish([(claim, dibs.Completed()) for claim in claims[::3]])
-    assert standing(app, *claims) == [GONE if n % 3 == 0 else HELD for n in range(1000)]
-    assert standing(app, *claims[::-1]) == standing(app, *claims)[::-1]
+    assert statuses(app, *claims) == [GONE if n % 3 == 0 else HELD for n in range(1000)]
+    assert statuses(app, *claims[::-1]) == statuses(app, *claims)[::-1]
 
 
 def test_the_statuses_of_no_claims_are_an_empty_list(app: Any) -> None:
-    assert standing(app) == []
+    assert statuses(app) == []
     with pytest.raises(dibs.InvalidValue, match="None is not a claim"):
         app._store.queue.claim_status([None])
 

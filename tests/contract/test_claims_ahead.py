@@ -233,7 +233,7 @@ def test_a_task_that_kills_its_worker_reaches_the_dead_letter_and_its_neighbours
         runs += ran
     dead = app.get(killer)
     assert (dead.state, dead.attempts, dead.dropped, dead.error) == (State.FAILED, 3, 1, LEASE_LOST)
-    assert runs.count(killer) == 4  # the first loss is forgiven, since nobody knew which one was running
+    assert runs.count(killer) == 4  # the first loss is not charged: it is not known which task was running
     for task_id in set(ids) - {killer}:
         assert (app.get(task_id).state, app.get(task_id).attempts) == (State.COMPLETED, 1)
         assert runs.count(task_id) == 1

@@ -25,7 +25,7 @@ def listed(app: Any, **options: Any) -> list[int]:
 
 
 def ignored_step(app: Any) -> int:
-    """A failed step without which its workflow goes on."""
+    """A failed step whose failure is ignored: its workflow continues."""
     flow = workflows.start(app, step("a", on_failure="ignore", max_attempts=1), step("b", "a"))
     workflows.fail(app, flow, "a")
     return workflows.task_of(app, flow, "a")

@@ -137,7 +137,7 @@ def test_the_version_of_sqlite_is_shown_and_one_with_a_known_bug_is_a_warning(ap
 
 
 def closed_copy(app: Any, url: str, to: Path) -> Path:
-    """A copy of the file with everything in it, that nobody has open."""
+    """A complete copy of the file that no process has open."""
     app.enqueue_many([NewTask("resize", {"text": "x" * 500}) for _ in range(200)])
     app.close()
     run_sql(url, "PRAGMA wal_checkpoint(TRUNCATE)")
@@ -179,7 +179,7 @@ def test_a_file_that_is_not_a_database_is_refused_clearly_and_left_alone(
     path.write_bytes(content)
     app = open_app(f"sqlite:///{path}")
     for verb in (app.doctor, app.stats, app.migrate, lambda: app.enqueue("resize")):
-        with pytest.raises(dibs.StoreError, match="no database at all") as refused:
+        with pytest.raises(dibs.StoreError, match="not a database") as refused:
             verb()
         assert refused.value.hint
     assert path.read_bytes() == content

@@ -50,7 +50,7 @@ VERBS: dict[str, Verb] = {
     "finish with released": finishing(Released()),
 }
 PLAIN = {"progress": False, "start": None}
-"""What a live claim is told by those verbs whose answer does not name its task."""
+"""The replies to a live claim by the calls whose reply does not name the task."""
 
 OUTCOMES: list[Outcome] = [Completed("stale"), Failed(NO), Released(), Cancelled()]
 

@@ -140,7 +140,7 @@ def test_plain_methods_of_the_app_use_the_same_queue(app: Any, borrow: Callable[
 
 def test_another_connection_inside_of_the_block_is_refused(app: Any, borrow: Callable[..., Borrowed]) -> None:
     mine, other = borrow(), borrow()
-    with isolated(client(app), on=mine.connection), pytest.raises(dibs.InvalidValue, match="another one"):
+    with isolated(client(app), on=mine.connection), pytest.raises(dibs.InvalidValue, match="another connection"):
         app.on(other.connection).enqueue("resize")
 
 

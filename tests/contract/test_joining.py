@@ -110,7 +110,7 @@ def test_a_call_in_the_users_transaction_is_undone_by_its_rollback(
     mine = borrow()
     mine.execute("INSERT INTO orders VALUES (1)")
     run(app.on(mine.connection), task)
-    assert everything(app) == before  # nobody else sees it yet
+    assert everything(app) == before  # other connections do not see it yet
     mine.rollback()
     assert everything(app) == before
 
@@ -444,7 +444,7 @@ def test_a_value_that_is_not_a_connection_is_refused(app: Any, wrong: Any, verb:
 @on_postgres
 def test_a_sqlite_connection_is_refused_by_postgres(app: Any) -> None:
     connection = sqlite3.connect(":memory:")
-    with pytest.raises(dibs.InvalidValue, match="Connection is no connection"):
+    with pytest.raises(dibs.InvalidValue, match="Connection is not a connection"):
         app.on(connection).enqueue("ship")
     connection.close()
 

@@ -215,7 +215,7 @@ def test_a_lost_task_is_recovered_once_by_concurrent_recoveries(
     clock.advance(60)
     with ThreadPoolExecutor(8) as pool:
         moved = list(pool.map(lambda n: apps[n % 2].recover(), range(8)))
-    while more := app.recover():  # those that two recoveries were after at the same moment
+    while more := app.recover():  # tasks that two concurrent recoveries tried to recover
         moved.append(more)
     assert sum(moved) == 300
     assert sum(entry.event is Event.RECOVERED for entry in app.all_history()) == 300

@@ -33,7 +33,20 @@ from dibs.procedures import claim_now, exchange
 from tests.conftest import ENGINES
 from tests.helpers.clients import Clock, follow, run, sweep_every
 from tests.helpers.databases import run_sql
-from tests.helpers.model import CHANCE, ENDED, KEPT, ORDERS, SECOND, Answer, Between, Life, Line, Model, Ref, Wish
+from tests.helpers.model import (
+    CHANCE,
+    ENDED,
+    KEPT,
+    ORDERS,
+    SECOND,
+    Answer,
+    Between,
+    Life,
+    Line,
+    Model,
+    ModelRequest,
+    Ref,
+)
 from tests.helpers.retention import keep
 from tests.helpers.tables import TABLES
 
@@ -62,7 +75,7 @@ BACK = some.integers(0, 5)
 
 
 class Which(NamedTuple):
-    """A claim that somebody has or had, or a mistake about it."""
+    """A claim that a worker has or had, or a wrong reference to one."""
 
     back: int = 0
     mistake: str | None = None
@@ -87,7 +100,7 @@ FILTERS = {
     "max_attempts_remaining": some.integers(1, 3),
     "order": some.sampled_from([*ORDERS, *CHANCE]),
 }
-WISHES = some.fixed_dictionaries(
+CLAIM_OPTIONS = some.fixed_dictionaries(
     {}, optional={**FILTERS, "lease": LEASES, "ahead": some.booleans(), "request": some.sampled_from(["one", "two"])}
 )
 DEAD = some.fixed_dictionaries(
@@ -145,7 +158,7 @@ class Play(RuleBasedStateMachine):
         self.enqueue(new)
         self.claim("ann", count, {"lease": lease})
 
-    # Time, and those who keep the house
+    # Time and upkeep
 
     @rule(seconds=some.sampled_from([0.000001, 1, 10, 60, 3600, 7200]))
     def wait(self, seconds: float) -> None:
@@ -160,7 +173,7 @@ class Play(RuleBasedStateMachine):
         else:
             assert getattr(self.app, which)() == getattr(self.model, which)()
 
-    # Those who want something done
+    # Enqueues and management
 
     @rule(new=some.lists(NEW_TASKS, min_size=1, max_size=3))
     def enqueue(self, new: list[dict[str, Any]]) -> None:
@@ -190,7 +203,7 @@ class Play(RuleBasedStateMachine):
         dead = {life.number: life.finished_at for life in self.model.dead(**which)}
         assert self.app.redrive(**which, limit=limit) == min(len(dead), limit or len(dead))
         moved = [number for number in dead if self.app.get(self.ids[number]).state not in ENDED]
-        first = sorted(dead.values())[: len(moved)]  # which of those that failed at the same time, nobody says
+        first = sorted(dead.values())[: len(moved)]  # the order of tasks that failed at the same time is not defined
         assert sorted(dead[number] for number in moved) == first
         for number in moved:
             self.model.retry(number)
@@ -202,24 +215,24 @@ class Play(RuleBasedStateMachine):
 
     # Workers
 
-    @rule(wish=some.fixed_dictionaries({}, optional=FILTERS), count=some.integers(1, 3))
-    def peek(self, wish: dict[str, Any], count: int) -> None:
-        said = self.numbers(run(self.app, self.app._store.queue.peek(Filters(count=count, **wish))))
-        expected = [life.number for life in self.model.candidates(Wish("nobody", **wish))]
-        if wish.get("order") in CHANCE:
+    @rule(options=some.fixed_dictionaries({}, optional=FILTERS), count=some.integers(1, 3))
+    def peek(self, options: dict[str, Any], count: int) -> None:
+        said = self.numbers(run(self.app, self.app._store.queue.peek(Filters(count=count, **options))))
+        expected = [life.number for life in self.model.candidates(ModelRequest("nobody", **options))]
+        if options.get("order") in CHANCE:
             assert set(said) <= set(expected)
             assert len(set(said)) == min(count, len(expected))
         else:
             assert said == expected[:count]
 
-    @rule(worker=WORKERS, count=some.integers(1, 3), wish=WISHES)
-    def claim(self, worker: str, count: int, wish: dict[str, Any]) -> None:
-        request = ClaimRequest(worker_id=worker, count=count, **wish)
-        self.claimed(follow(self.app, claim_now(self.app._store, request)), Wish(worker, count, **wish))
+    @rule(worker=WORKERS, count=some.integers(1, 3), options=CLAIM_OPTIONS)
+    def claim(self, worker: str, count: int, options: dict[str, Any]) -> None:
+        request = ClaimRequest(worker_id=worker, count=count, **options)
+        self.claimed(follow(self.app, claim_now(self.app._store, request)), ModelRequest(worker, count, **options))
 
-    def claimed(self, said: list[Claim], wish: Wish) -> None:
+    def claimed(self, said: list[Claim], options: ModelRequest) -> None:
         got = self.numbers([claim.task for claim in said])
-        assert got == self.model.claim(wish, self.swept(), got)
+        assert got == self.model.claim(options, self.swept(), got)
         for claim in said:
             self.compare(self.model.lives[self.ids.index(claim.task_id)], claim.task)
         self.claims += [self.ref(claim) for claim in said]
@@ -243,16 +256,16 @@ class Play(RuleBasedStateMachine):
         ends=some.dictionaries(CLAIMS, OUTCOMES, min_size=1, max_size=3),
         worker=WORKERS,
         count=some.integers(1, 3),
-        wish=WISHES,
+        options=CLAIM_OPTIONS,
     )
     @precondition(lambda self: self.claims)
-    def exchange(self, ends: dict[Which, Outcome], worker: str, count: int, wish: dict[str, Any]) -> None:
+    def exchange(self, ends: dict[Which, Outcome], worker: str, count: int, options: dict[str, Any]) -> None:
         reports = {self.a_claim(claim): outcome for claim, outcome in ends.items()}
         named = [(self.name(ref), outcome) for ref, outcome in reports.items()]
-        request = ClaimRequest(worker_id=worker, count=count, **wish)
+        request = ClaimRequest(worker_id=worker, count=count, **options)
         said, claims = follow(self.app, exchange(self.app._store, named, request))
         self.all_ended(reports, said)
-        self.claimed(claims, Wish(worker, count, **wish))
+        self.claimed(claims, ModelRequest(worker, count, **options))
 
     def all_ended(self, reports: dict[Ref, Outcome], said: list[Any]) -> None:
         expected = self.model.finish_all(reports)

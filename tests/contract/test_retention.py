@@ -89,7 +89,7 @@ def test_a_removed_rule_no_longer_applies_and_a_removed_default_returns_to_its_f
     app.remove_retention("completed", queue="mail")
     app.remove_retention("completed", workflow="order")
     app.remove_retention("completed")
-    app.remove_retention("failed")  # a default that nobody changed
+    app.remove_retention("failed")  # a default that was never changed
     assert rules(app)["completed", None, None, None] == DAY
     assert len(app.retention()) == 5
 

@@ -717,7 +717,7 @@ def test_the_next_tick_of_an_enabled_schedule_counts_for_the_next_due_time(app: 
     clock.advance(HOUR)
     assert next_due() == 0  # a tick has come
     clock.advance(1)
-    assert next_due() is None  # for a minute nobody could tick it: no reason to hurry any more
+    assert next_due() is None  # no process could tick it for a minute: it is no longer urgent
     app.tick()
     assert next_due() == HOUR - 61
 

@@ -274,7 +274,7 @@ def test_a_schema_with_a_reference_to_the_network_is_refused_and_nothing_is_fetc
         address = f"http://127.0.0.1:{server.getsockname()[1]}/image.json"
         with pytest.raises(InvalidValue, match="fetches no schemas"):
             app.register_type("resize", {"properties": {"image": {"$ref": address}}})
-        with pytest.raises(BlockingIOError):  # nobody has knocked
+        with pytest.raises(BlockingIOError):  # no connection was made
             server.accept()
     assert app.list_types() == []
 

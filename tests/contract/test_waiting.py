@@ -47,7 +47,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def again_until_done(future: Future[Any], act: Callable[[], Any]) -> Any:
-    """Act once somebody waits, and again as long as it does: a hint from outside may come before it listens."""
+    """Act once a call waits, and repeat it while the call waits: a wake-up may come before the call listens."""
     until(somebody_waits)
     deadline = time.monotonic() + LONG / 2
     while not future.done():
@@ -96,7 +96,7 @@ def test_a_task_that_does_not_match_the_filters_does_not_end_the_wait(here: Any)
     assert here.claim("worker-1", wait=0.3, queues=["default"]) is None
 
 
-# Somebody enqueues
+# Woken by an enqueue
 
 
 def test_a_waiting_claim_is_woken_by_an_enqueue_of_another_thread(
@@ -125,7 +125,7 @@ with dibs.Dibs(sys.argv[1]) as app:
 
 @pytest.fixture
 def process(url: str) -> Iterator[Callable[[], int]]:
-    """Another process that enqueues a task whenever it is told to."""
+    """Another process that enqueues a task on command."""
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

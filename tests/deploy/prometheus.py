@@ -37,7 +37,7 @@ def write_rules(folder: Path, wanted: list[dict[str, Any]]) -> None:
 
 
 def hastened(rule: Mapping[str, Any], threshold: tuple[str, str] | None) -> dict[str, Any]:
-    """The rule with short windows, and another threshold where nobody can wait for the real one."""
+    """The rule with short windows, and another threshold where the real one takes too long."""
     expr = re.sub(r"\[\d+m\]", WINDOW, rule["expr"])
     if threshold is not None:
         assert threshold[0] in expr, f"{rule['alert']} has no {threshold[0]!r}"
@@ -121,7 +121,7 @@ def _started(folder: Path) -> Iterator[Prometheus]:
 
 
 def _free_port() -> int:
-    """A port that nobody listens on at the moment."""
+    """An unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

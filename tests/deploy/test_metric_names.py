@@ -23,7 +23,7 @@ SUFFIXES = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("", "_count"
 
 
 def shown(page: str) -> set[str]:
-    """The names of the samples of a page, also of those that there are none of yet."""
+    """The names of the samples of a page, also of families without samples."""
     types = re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE)
     return {name + suffix for name, kind in types for suffix in SUFFIXES.get(kind, ("",))}
 

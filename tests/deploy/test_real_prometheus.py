@@ -40,7 +40,7 @@ Alert = tuple[str, dict[str, str]]
 
 @pytest.fixture
 def scene(url: str, tmp_path: Path) -> Any:
-    """Everybody is there, and Prometheus has seen it while all was quiet."""
+    """Server and worker run, and Prometheus has scraped both without an alert."""
     needed("prometheus")
     write_rules(tmp_path, [hastened(rule, SOON.get(rule["alert"])) for rule in rules()])
     with watched(url, tmp_path) as stage, prometheus(tmp_path, stage.key, stage.places) as watcher:

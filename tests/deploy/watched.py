@@ -47,7 +47,7 @@ class Watched:
     """Where Prometheus finds them, by the name of the job."""
 
     def pages(self) -> dict[str, str]:
-        """What they show to who has the key."""
+        """The metrics of both, requested with the key."""
         [server], [worker] = self.places["dibs-server"], self.places["dibs-workers"]
         bearer = {"Authorization": f"Bearer {self.key}"}
         return {

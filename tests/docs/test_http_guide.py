@@ -171,7 +171,7 @@ def mask(text: str) -> str:
 
 
 def reader(folder: Path) -> dict[str, str]:
-    """The environment of a reader who has installed dibs, and nothing of ours."""
+    """The environment of a reader with dibs installed, without the variables of the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DIBS_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     return {**kept, "PATH": path, "HOME": str(folder), "CURL_HOME": str(folder)}

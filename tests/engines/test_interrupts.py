@@ -32,7 +32,7 @@ from tests.helpers.waiting import until
 
 PATIENCE = 10.0
 
-# A connection that was being opened or taken when the interrupt came is closed when nobody knows it any more.
+# A connection that was being opened or taken when the interrupt came is closed when no reference to it is left.
 pytestmark = [
     pytest.mark.own_connections,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
@@ -59,7 +59,7 @@ def check(app: dibs.Dibs) -> Iterator[Callable[[KeyboardInterrupt], None]]:
             for _ in range(5):  # more than there are readers
                 others.submit(get, app).result(PATIENCE)
             others.submit(enqueue, app).result(PATIENCE)
-            others.submit(app.close).result(PATIENCE)  # while somebody still looks at the traceback
+            others.submit(app.close).result(PATIENCE)  # while a traceback still refers to its frames
         except TooLate:
             pytest.fail(f"Nothing goes on after an interrupt in {interrupt}.")
         app.get(1)  # opens the file, and with it a reader
@@ -168,11 +168,11 @@ def test_a_call_interrupted_while_sending_a_wake_up_does_not_prevent_later_wake_
             assert wakeups.generation > seen, interrupt
 
 
-# Somebody leads others, and is interrupted
+# A thread that works for others is interrupted
 
 
 class Crowd:
-    """One who is busy, one behind it who may be interrupted, and others who came after that and rely on it."""
+    """A busy thread, a waiting thread that may be interrupted, and later threads that rely on the waiting one."""
 
     def __init__(self, be_busy: Callable[[Callable[[], object]], object], call: Callable[[], object]) -> None:
         self._be_busy = be_busy
@@ -181,7 +181,7 @@ class Crowd:
         self.waiting: Callable[[], int]
 
     def gather(self) -> None:
-        """Begin to be busy; once somebody waits for that, others come as well, and then it is over."""
+        """Begin to be busy; once a thread waits for that, others start as well, and then the busy time ends."""
         began, go = threading.Event(), threading.Event()
         self.given_up = threading.Event()
         self._busy = self._pool.submit(self._be_busy, lambda: (began.set(), go.wait()))
@@ -189,7 +189,7 @@ class Crowd:
         self._come = self._pool.submit(self._come_behind, go)
 
     def all_end(self) -> bool:
-        """True if nobody waits for ever, and all is done or told to be unknown."""
+        """True if no thread waits forever, and every call is done or its outcome is unknown."""
         self.given_up.set()
         try:
             errors = {type(one.exception(PATIENCE)) for one in (self._busy, *self._come.result(PATIENCE))}

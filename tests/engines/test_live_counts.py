@@ -159,7 +159,7 @@ def test_a_rolled_back_transition_never_counts(url: str, store: DatabaseStore, a
 def test_counts_plus_transitions_are_exact_during_concurrent_writes(
     url: str, store: DatabaseStore, app: dibs.Dibs
 ) -> None:
-    """Whoever begins at any moment of the turmoil, and looks as often as it likes, knows the truth in the end."""
+    """A reader that begins at any time during concurrent writes, and reads at any rate, has exact counts in the end."""
     stop = threading.Event()
     writers = [threading.Thread(target=make_turmoil, args=(url, seed, stop)) for seed in range(4)]
     for writer in writers:

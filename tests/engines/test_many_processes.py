@@ -98,7 +98,7 @@ def all_tasks(app: dibs.Dibs) -> list[Task]:
 
 
 def assert_everything_happened(entries: list[Any], told: list[Acknowledged]) -> None:
-    """Each claim in the history was told to one process, and the run had every kind of event to get wrong."""
+    """Each claim in the history was acknowledged to one process, and the run had every kind of event."""
     claims = Counter((entry.task_id, entry.token) for entry in entries if entry.event is Event.CLAIMED)
     assert claims == Counter((each.task_id, each.token) for each in told if each.event is Event.CLAIMED)
     happened = Counter(entry.event for entry in entries)

@@ -160,7 +160,7 @@ def finding(shape: Any) -> Operation[Any]:
 
 
 def drawing(store: Any) -> Operation[Any]:
-    """The first numbers of a race that nobody has run yet; that the tasks have numbers changes nothing in the plan."""
+    """Store the first random-order numbers; that the tasks have numbers already changes nothing in the plan."""
     params = {"queue": "default", "type": "type-1", "attempts_left": 1, "kind": "third"}
     more = {"position": 0.0, "drawn_to": 0, "count": CHUNK, "last": CHUNK - 1}  # which PostgreSQL finds by itself
 

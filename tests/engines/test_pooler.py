@@ -60,11 +60,11 @@ def test_a_direct_connection_still_prepares_its_statements(url: str) -> None:
 
 
 def test_no_listen_and_no_prepared_statement_stays_in_the_sessions_of_the_pooler(empty_url: str) -> None:
-    """They are somebody else's a moment later, who would hear what we listen to and run what we prepared."""
+    """Another client gets the session next: it would receive our notifications and run our prepared statements."""
     with needed_pooler(empty_url) as pooler, dibs.Dibs(pooler.url) as app, dibs.Dibs(pooler.url) as other:
         work(pooler.url, "w")
         app.claim("w", wait=0.3)
-        for _ in range(20):  # each is told to others, by the thread that notifies
+        for _ in range(20):  # each is notified to other processes by the notifier thread
             other.enqueue("t")
             until(other._store.wakeups._written.empty)  # type: ignore[attr-defined]
         with (
@@ -91,7 +91,7 @@ def work(url: str, name: str) -> None:
         for number in range(TIMES):
             app.enqueue("t", {"by": name, "number": number})
             claim = app.claim(name)
-            while claim is None:  # others have taken it; theirs comes back to nobody, so there is one for us
+            while claim is None:  # other clients took it; their task is left for this one
                 claim = app.claim(name)
             app.complete(claim, {"number": number})
 

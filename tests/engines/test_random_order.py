@@ -64,7 +64,7 @@ def drain(app: dibs.Dibs, order: str, batch: int = 7) -> list[int]:
     return ids
 
 
-# Who has a number
+# Which tasks have a number
 
 
 def test_without_random_order_no_task_has_a_random_order_number(app: dibs.Dibs, url: str) -> None:
@@ -275,7 +275,7 @@ def all_tasks(app: dibs.Dibs) -> list[dibs.Task]:
     return tasks
 
 
-# PostgreSQL: those who have not seen the race
+# PostgreSQL: transactions that began before random order
 
 
 @on_postgres

@@ -205,7 +205,7 @@ def test_a_request_that_is_not_safe_to_repeat_is_sent_once_and_its_outcome_is_un
     assert done[verb]() == 1
 
 
-# Nobody is there
+# The server cannot be reached
 
 
 def test_a_request_that_was_never_sent_is_always_repeated(proxy: Proxy, app: Any, direct: dibs.Dibs) -> None:
@@ -447,9 +447,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a clock": (lambda: dibs.Dibs(NOWHERE, clock=lambda: 1), "the server's database has the clock"),
     "a key for a file": (lambda: dibs.Dibs("sqlite:///x.db", api_key=KEY), "API key is for the URL of a server"),
     "a password in the URL": (lambda: dibs.Dibs("http://me:secret@host"), "carries a name or a password"),
-    "no host": (lambda: dibs.Dibs("http://"), "names no server"),
-    "a query": (lambda: dibs.Dibs("https://host?x=1"), "names no server"),
-    "a port that is none": (lambda: dibs.Dibs("http://host:99999"), "names no server"),
+    "no host": (lambda: dibs.Dibs("http://"), "is not the URL of a server"),
+    "a query": (lambda: dibs.Dibs("https://host?x=1"), "is not the URL of a server"),
+    "a port that is none": (lambda: dibs.Dibs("http://host:99999"), "is not the URL of a server"),
     "a connection": (lambda: dibs.Dibs(NOWHERE).on(object()).enqueue("resize"), "cannot join your transaction"),
     "a value": (lambda: dibs.Dibs(NOWHERE).enqueue("resize", {"x": float("nan")}), "params.x is nan"),
     "a result": (
@@ -480,7 +480,7 @@ def test_an_invalid_argument_is_refused_before_anything_is_sent(what: str) -> No
         do()
     assert why in raised.value.message
     assert "secret" not in str(raised.value).lower()
-    assert time.monotonic() - began < 1.0  # nobody was asked: there is nobody
+    assert time.monotonic() - began < 1.0  # no request was sent: there is no server
 
 
 def test_without_httpx_the_error_names_the_extra_to_install() -> None:
@@ -648,7 +648,7 @@ def test_a_worker_continues_when_its_server_is_restarted(server_host: Any, datab
             until(lambda: direct.get(before.id).state == "completed")  # type: ignore[union-attr]
             proxy.refuse()
             during = direct.enqueue("resize", {"image": 2})
-            until(lambda: worker._access.silent_for > 0.5)  # it finds nobody
+            until(lambda: worker._access.silent_for > 0.5)  # it cannot connect
             proxy.accept()
             until(lambda: direct.get(during.id).state == "completed", timeout=30)  # type: ignore[union-attr]
         app.close()
@@ -709,7 +709,7 @@ def test_a_worker_whose_key_is_revoked_sends_few_requests_and_logs_it_once(
     assert minted.key not in caplog.text
 
 
-# Upkeep and keys, for those who may
+# Upkeep and keys with the scope
 
 
 def test_upkeep_can_be_done_over_http(app: Any, direct: dibs.Dibs) -> None:

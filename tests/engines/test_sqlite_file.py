@@ -282,7 +282,7 @@ def test_a_client_that_must_not_migrate_creates_no_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """A umask that lets everybody do everything."""
+    """A umask that grants everything to all users."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -341,7 +341,7 @@ NOBODY = 65534
 @pytest.fixture
 def folder_of_mine() -> Iterator[Path]:
     """A folder of a user who is not root, to whom every file can be written; and to be that user."""
-    import dibs.store.sqlite.store  # noqa: F401 (whoever is not root may not be able to import it)
+    import dibs.store.sqlite.store  # noqa: F401 (a user other than root may not be able to import it)
 
     folder = Path(tempfile.mkdtemp())
     root = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -406,7 +406,7 @@ def test_a_call_that_reads_a_damaged_page_reports_it_and_other_calls_are_served(
         refused = [each for each in told if isinstance(each, dibs.StoreError)]
         assert refused
         assert {each.message.partition(" (")[0] for each in refused} == {
-            "The SQLite file is damaged or no database at all"
+            "The SQLite file is damaged, or not a database"
         }
         assert [each for n, each in enumerate(told, 1) if not isinstance(each, dibs.StoreError) and each != n] == []
         assert isinstance(answer(lambda: app.list_tasks(limit=1000)), dibs.StoreError)

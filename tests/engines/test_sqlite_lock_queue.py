@@ -35,7 +35,7 @@ def line(path: Path) -> Iterator[LockQueue]:
 
 @contextmanager
 def frozen_first(path: Path) -> Iterator[None]:
-    """Somebody is first in line and does not move."""
+    """Another process is first in the lock queue and does not leave."""
     file = os.open(f"{path}-line", os.O_RDONLY | os.O_CREAT)
     fcntl.flock(file, fcntl.LOCK_EX)
     try:
@@ -46,7 +46,7 @@ def frozen_first(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Somebody has SQLite's lock."""
+    """Another connection has SQLite's lock."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield

@@ -444,7 +444,7 @@ def test_the_writer_that_has_waited_longest_tries_most_often() -> None:
 
 
 def test_writers_try_less_often_the_longer_all_of_them_wait() -> None:
-    """Fifty that tried every half millisecond took the processors from the one who held the lock."""
+    """Fifty writers that tried every half millisecond took the processors from the writer with the lock."""
     patience, waited, tries = writer._Patience(), 0.0, 0
     while waited < 10:
         waited, tries = waited + patience.pause(waited), tries + 1

@@ -13,7 +13,7 @@ import dibs
 
 time.sleep(float(os.environ.get("DIBS_TEST_IMPORT_TAKES", "0")))  # as the imports of many a program do
 
-app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
+app = dibs.Dibs("sqlite:///nowhere.db")  # the worker sets the store: app.use_url
 
 
 @app.task(lane="process", max_attempts=1)

@@ -71,6 +71,6 @@ class Visitor:
 
 
 def text_of(page: httpx.Response) -> str:
-    """What somebody reads on the page."""
+    """The visible text of the page."""
     body = re.sub(r"(?s)<(script|style)\b.*?</\1>", " ", page.text)
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))

@@ -70,7 +70,7 @@ class AsyncAsSync:
 
 
 def run(app: Any, operation: Operation[T], by: str | None = None) -> T:
-    """What the operation gives, run the way the client under test runs its own: for those that no verb stands for."""
+    """The result of an operation, run as the client under test runs its own: for operations without a public method."""
     if isinstance(app, AsyncAsSync):
         result: T = app.loop.run(app.app._store.run_async(operation, by=by))
         return result

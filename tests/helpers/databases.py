@@ -22,7 +22,7 @@ def run_sql(url: str, *statements: str) -> Rows:
 
 
 def is_locked(url: str) -> bool:
-    """True while somebody is in the middle of a transaction that writes."""
+    """True while a transaction that writes is open."""
     if not url.startswith("sqlite"):
         [(open_ones,)] = run_sql(url, _OPEN_TRANSACTIONS)
         return bool(open_ones)

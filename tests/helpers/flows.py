@@ -19,7 +19,7 @@ from typing import Any
 import dibs
 from tests.helpers.handlers import GLANCE, begin, say
 
-app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
+app = dibs.Dibs("sqlite:///nowhere.db")  # the worker sets the store: app.use_url
 
 SOON = dibs.Backoff(0.01, 0.01)
 
@@ -85,7 +85,7 @@ def split_apart(ctx: dibs.Context, parts: int, fail: int = 0) -> str:
 
 
 def _crawl(ctx: dibs.Context, which: str, depth: int) -> int:
-    """Two more of itself at each level, named by nobody."""
+    """Adds two steps of its own type at each level, without names."""
     for _ in range(2 if depth else 0):
         ctx.step(app.handlers[which], depth=depth - 1)
     return depth
@@ -241,7 +241,7 @@ async def keep_within_itself(ctx: dibs.Context) -> Any:
 
 @app.task(max_attempts=1, lane="process")
 def leave_a_thread(ctx: dibs.Context, folder: str) -> int:
-    """The thread stays when the task has ended, and goes on when the next one runs in the same process."""
+    """Its thread continues when the task has ended and the next task runs in the same process."""
     threading.Thread(target=_speak_too_late, args=(ctx, folder), daemon=True).start()
     return os.getpid()
 

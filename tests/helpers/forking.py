@@ -56,7 +56,7 @@ def write_until(app: dibs.Dibs, stop: threading.Event) -> None:
 
 
 def parent_closes(url: str) -> None:
-    """The parent lets go of the store, and the child goes on: a daemon that leaves its terminal does this."""
+    """The parent closes the store, and the child continues, as a daemon that leaves its terminal does."""
     app = dibs.Dibs(url)
     app.enqueue("before")
     child_is_open, tell_parent = os.pipe()

@@ -17,12 +17,12 @@ from typing import Any
 
 import dibs
 
-app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
+app = dibs.Dibs("sqlite:///nowhere.db")  # the worker sets the store: app.use_url
 
 GLANCE = 0.005
 
 
-# Those that take a while
+# Slow handlers
 
 
 @app.task(max_attempts=100)
@@ -60,12 +60,12 @@ async def block(folder: str, seconds: float) -> None:
 
 @app.task(lane="process")
 def backtrack(folder: str) -> None:
-    """Holds the interpreter's lock, in C, for longer than anybody waits."""
+    """Holds the interpreter lock, in C, for longer than any test waits."""
     say(folder, "backtracking", os.getpid())
     re.match(r"(a+)+$", "a" * 64 + "b")
 
 
-# Those that stay until the test lets them go, or they are told to stop
+# Handlers that run until the test ends them, or until a cancel request
 
 
 @app.task
@@ -98,7 +98,7 @@ def remain(ctx: dibs.Context, folder: str, name: str = "remain") -> dict[str, An
 
 @app.task
 def persist(ctx: dibs.Context, folder: str, name: str = "persist") -> dict[str, Any]:
-    """Does not care whether it is told to stop."""
+    """Ignores cancel requests."""
     begin(ctx, folder, name)
     while not (Path(folder) / f"{name}.go").exists():
         time.sleep(GLANCE)
@@ -156,7 +156,7 @@ def echo_process(code: int) -> str:
     return chr(code)
 
 
-# Those that do harm
+# Handlers that misbehave
 
 
 @app.task(lane="process")

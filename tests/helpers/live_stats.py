@@ -36,14 +36,14 @@ class Heard:
         raise AssertionError(f"the stream has ended after {last}")
 
     def ends(self, timeout: float = 15.0) -> bool:
-        """True once the stream has ended; False if it still goes on after so many seconds."""
+        """True once the stream has ended; False if it is still open after the timeout."""
         deadline = time.monotonic() + timeout
         return all(time.monotonic() < deadline for _ in self)
 
 
 @contextmanager
 def watching(client: httpx.Client) -> Iterator[Heard]:
-    """An open stream; whoever reads it is a watcher of the server."""
+    """An open stream; its reader counts as a watching client of the server."""
     with client.stream("GET", "/live", headers={"accept": "text/event-stream"}) as response:
         response.raise_for_status()
         yield Heard(response)

@@ -32,7 +32,7 @@ from dibs import (
 )
 
 Told = list[tuple[int, int, str]]
-"""(task id, token, event): what this process was told had happened."""
+"""(task id, token, event): what was acknowledged to this process."""
 
 
 def main(commands: dict[str, Any], url: str, name: str) -> None:
@@ -81,7 +81,7 @@ def churn(app: dibs.Dibs, name: str, seed: int, worker: str) -> Told:
 
 
 def come_back(app: dibs.Dibs, claim: Claim, chance: random.Random) -> Told:
-    """Claim the task again if nobody else has, then say something about the old claim, and only then about the new."""
+    """Claim the task again if it is free, then send an outcome for the old claim, and only then for the new one."""
     late = (claim, Completed({"token": claim.token}))
     try:
         again = app.claim_by_id(claim.task_id, claim.worker_id)
@@ -92,7 +92,7 @@ def come_back(app: dibs.Dibs, claim: Claim, chance: random.Random) -> Told:
 
 
 def an_outcome(chance: random.Random, claim: Claim) -> Outcome:
-    """One of them; what it leaves in the store names the token under which it was told."""
+    """A random outcome; its content names the token under which it is sent."""
     kind = chance.random()
     if kind < 0.6:
         return Completed({"token": claim.token})

@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 
 
 @dataclass
-class Wish:
+class ModelRequest:
     """What a claim asks for."""
 
     worker: str
@@ -183,44 +183,44 @@ class Model:
 
     # Claim
 
-    def claim(self, wish: Wish, swept: bool, got: Sequence[int]) -> list[int]:
+    def claim(self, request: ModelRequest, swept: bool, got: Sequence[int]) -> list[int]:
         """The tasks that the worker must have got. What was swept in passing, and what chance chose, the store says."""
-        if asked := self._asked(wish):
+        if asked := self._asked(request):
             return asked
-        if swept or not self.candidates(wish):
+        if swept or not self.candidates(request):
             self.sweep()
-        chosen = self.candidates(wish)
-        if wish.order in CHANCE:
+        chosen = self.candidates(request)
+        if request.order in CHANCE:
             chosen = [life for life in chosen if life.number in got] or chosen
             chosen.sort(key=lambda life: got.index(life.number) if life.number in got else len(got))
-        chosen = chosen[: wish.count]
+        chosen = chosen[: request.count]
         for life in chosen:
-            self._hand_out(life, wish)
+            self._hand_out(life, request)
         return [life.number for life in chosen]
 
-    def _asked(self, wish: Wish) -> list[int]:
+    def _asked(self, request: ModelRequest) -> list[int]:
         """What this worker got under the name of this request, and still holds."""
         return [
             life.number
             for life in self.present()
-            if life.state is State.CLAIMED and (life.worker, life.request) == (wish.worker, wish.request)
-            if wish.request is not None and life.lease_until is not None and life.lease_until > self.now
-            if wish.queues is None or life.queue in wish.queues
+            if life.state is State.CLAIMED and (life.worker, life.request) == (request.worker, request.request)
+            if request.request is not None and life.lease_until is not None and life.lease_until > self.now
+            if request.queues is None or life.queue in request.queues
         ]
 
-    def candidates(self, wish: Wish) -> list[Life]:
+    def candidates(self, request: ModelRequest) -> list[Life]:
         """What may be claimed now, first things first."""
-        fit = [life for life in self.present() if self._claimable(life) and _fits(life, wish)]
-        return sorted(fit, key=ORDERS.get(wish.order, ORDERS["fifo"]))
+        fit = [life for life in self.present() if self._claimable(life) and _fits(life, request)]
+        return sorted(fit, key=ORDERS.get(request.order, ORDERS["fifo"]))
 
     def _claimable(self, life: Life) -> bool:
         return life.state is State.PENDING and life.queue not in self.paused
 
-    def _hand_out(self, life: Life, wish: Wish) -> None:
+    def _hand_out(self, life: Life, request: ModelRequest) -> None:
         life.token += 1
-        life.move(Event.CLAIMED, State.CLAIMED, wish.worker)
-        life.worker, life.request, life.ahead = wish.worker, wish.request, wish.ahead
-        life.claimed_at, life.lease_until = self.now, self.now + round(wish.lease * SECOND)
+        life.move(Event.CLAIMED, State.CLAIMED, request.worker)
+        life.worker, life.request, life.ahead = request.worker, request.request, request.ahead
+        life.claimed_at, life.lease_until = self.now, self.now + round(request.lease * SECOND)
         life.progress = (None, None)
 
     def claim_by_id(self, number: int, worker: str, lease: float, swept: bool) -> str:
@@ -233,7 +233,7 @@ class Model:
         state = self.after_sweep(life)
         if claimable:
             self._sweep_if(life.state is not State.PENDING)
-            self._hand_out(life, Wish(worker, lease=lease))
+            self._hand_out(life, ModelRequest(worker, lease=lease))
             return "claimed"
         self._sweep_if(swept)
         return "already_claimed" if state is State.CLAIMED else "not_claimable"
@@ -255,7 +255,7 @@ class Model:
         return "not_your_claim" if others else "claim_lost"
 
     def finish_all(self, reports: dict[Ref, Outcome]) -> dict[Ref, Answer | str]:
-        """All at once: whoever repeats itself hears how the task stands after all of them."""
+        """A batch: a repeated outcome is answered with the state after the whole batch."""
         live_first = sorted(reports, key=lambda ref: self.holds(ref) is None)
         return {ref: self.finish(ref, reports[ref]) for ref in live_first}
 
@@ -303,7 +303,7 @@ class Model:
         return Between(self.now + int(backoff * (1 - JITTER)), self.now + int(backoff * (1 + JITTER)) + 1)
 
     def _back(self, life: Life, event: Event, to: State) -> None:
-        """Away from its worker, who had been asked to stop, or not."""
+        """Take the task from its worker, with or without a cancel request."""
         if life.cancel_requested:
             life.move(Event.CANCELLED, State.CANCELLED, life.worker)
         else:
@@ -417,7 +417,7 @@ class Model:
 
     def _take_back(self, life: Life) -> None:
         life.move(Event.RECOVERED, self.after_sweep(life), life.worker)
-        if life.ahead:  # nobody knows that it was begun
+        if life.ahead:  # it is not known to have started
             life.dropped, life.claimed_at = life.dropped + 1, None
         else:
             life.attempts, life.error = life.attempts + 1, (LEASE_LOST, _LEASE_LOST)
@@ -449,11 +449,11 @@ class Model:
         return life.finished_at <= self.now - KEPT[life.state]
 
 
-def _fits(life: Life, wish: Wish) -> bool:
+def _fits(life: Life, request: ModelRequest) -> bool:
     return (
-        (wish.queues is None or life.queue in wish.queues)
-        and (wish.types is None or life.type in wish.types)
-        and life.attempts_left >= (wish.max_attempts_remaining or 0)
+        (request.queues is None or life.queue in request.queues)
+        and (request.types is None or life.type in request.types)
+        and life.attempts_left >= (request.max_attempts_remaining or 0)
     )
 
 
@@ -461,7 +461,7 @@ _LEASE_LOST = "The lease ran out: the worker died, froze or lost its connection.
 
 
 def _differs(before: Outcome, outcome: Outcome, gone: bool) -> bool:
-    """True if an outcome is told again with other content; of a pruned task, no result is left to compare with."""
+    """True if an outcome is repeated with other content; the result of a pruned task cannot be compared."""
     if isinstance(before, Completed) and isinstance(outcome, Completed):
         return not gone and before.result != outcome.result
     if isinstance(before, Failed) and isinstance(outcome, Failed):

@@ -80,7 +80,7 @@ def _server(parts: dict[str, str | int | None]) -> str:
 
 
 def _who_may_connect(parts: dict[str, str | int | None]) -> str:
-    """It refuses to run as root; who owns the folder of the server's socket can read it."""
+    """PgBouncer refuses to run as root; the owner of the folder of the server's socket can read it."""
     host = Path(str(parts.get("host") or ""))
     return pwd.getpwuid(host.stat().st_uid).pw_name if host.is_absolute() and host.stat().st_uid else "nobody"
 

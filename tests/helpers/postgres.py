@@ -284,7 +284,7 @@ def empty(server: str) -> str:
 
 
 def drop(server: str, url: str) -> None:
-    """Remove a database, whoever is still connected."""
+    """Remove a database, also with open connections."""
     name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     _admin(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 

@@ -42,7 +42,7 @@ def finish(app: dibs.Dibs, name: str, workflows: list[int]) -> list[Tried]:
 
 
 def finalize_all(app: dibs.Dibs, name: str, workflows: list[int]) -> list[Tried]:
-    """Try to finalize each of them, though nobody said that it is ours to do."""
+    """Try to finalize each of them, also without a report that it is due."""
     tried = [try_to_finalize(app, name, workflow_id) for workflow_id in workflows]
     run_finalizers(app, name)
     return tried

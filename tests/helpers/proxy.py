@@ -28,7 +28,7 @@ class Proxy:
         self._listener = _listen(0)
         self.port: int = self._listener.getsockname()[1]
         self.lost = 0
-        """Answers that the server gave and nobody got."""
+        """Responses of the server that were dropped."""
         self.connections = 0
         """Connections that clients have made."""
         self._serve()
@@ -52,7 +52,7 @@ class Proxy:
         self._delay = seconds
 
     def refuse(self) -> None:
-        """Be gone: cut what is open, and let nobody connect."""
+        """Close all connections, and refuse new ones."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()

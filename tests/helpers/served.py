@@ -27,7 +27,7 @@ CONFIG = ServerConfig(port=0, keys=False, access_log=False, upkeep=False)
 
 
 class ServerHost:
-    """The thread, and who lives there."""
+    """The thread of uvicorn, and its applications."""
 
     def __init__(self) -> None:
         self._apps: dict[str, Middleware] = {}

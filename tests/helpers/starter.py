@@ -52,7 +52,7 @@ def build_commands_once() -> None:
 
 def next_command(asked: socket.socket) -> dict[str, Any] | None:
     """Wait for a command, and return it in the process that is to run it; None in the end."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for commands
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the processes that wait for commands are not waited for
     while True:
         message, files, _, _ = socket.recv_fds(asked, LONGEST, 4)
         if not message:

@@ -32,7 +32,7 @@ TABLES = (
 
 
 def read(url: str) -> dict[str, Rows]:
-    """Every row of every table of dibs, with all its columns, also those that no verb shows."""
+    """Every row of every table of dibs, with all its columns, also columns that no call returns."""
     if not url.startswith("sqlite"):
         with postgres.session(url) as session:
             return _read(lambda select: session.execute(select, prepare=False))  # a test may change the columns

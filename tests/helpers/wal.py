@@ -19,7 +19,7 @@ def empty_wal(connection: sqlite3.Connection) -> None:
 
 
 def commits_in_wal(path: Path) -> int:
-    """The frames that end a transaction: those that say how large the database is after it."""
+    """The frames that end a transaction: they contain the size of the database after it."""
     wal = path.with_name(path.name + "-wal").read_bytes()
     if len(wal) < HEADER:
         return 0

@@ -50,7 +50,7 @@ class WorkerProcess:
         self.killed_at = time.time()
 
     def freeze(self) -> None:
-        """Stop it in the middle of whatever it does, unless it is writing: then everybody would wait for it."""
+        """Freeze it at any point outside of a write transaction, which would block all other processes."""
         freeze(self.process.pid, outside_transactions_of=self.url)
 
     def thaw(self) -> None:

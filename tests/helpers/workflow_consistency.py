@@ -47,7 +47,7 @@ class Books:
         self._forget_pruned()
 
     def _forget_pruned(self) -> None:
-        """Of a tree that is being deleted nothing adds up any more, and nobody can go on with it."""
+        """Leave out workflows that are being pruned: their counters are no longer right, and they cannot continue."""
         pruned = {each["id"] for each in self.workflows.values() if each["stopping"] == "pruned"}
         gone = {each["id"] for each in self.workflows.values() if (each["root_id"] or each["id"]) in pruned}
         self.tasks -= {task_id for task_id, step in self.steps.items() if step["workflow_id"] in gone}

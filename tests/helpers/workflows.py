@@ -56,7 +56,7 @@ def task_of(app: Any, workflow_id: int, name: str) -> int:
 
 
 def inner(app: Any, workflow_id: int, name: str) -> int:
-    """The sub-workflow that this step stands for."""
+    """The sub-workflow of this step."""
     found = by_name(app, workflow_id)[name].workflow_id
     assert found is not None
     return found

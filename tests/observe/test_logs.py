@@ -54,7 +54,7 @@ def client(url: str, tmp_path: Path) -> dibs.Dibs:
     return dibs.Dibs(url)
 
 
-def said(formatter: logging.Formatter, message: str, *args: Any, **extra: Any) -> str:
+def formatted(formatter: logging.Formatter, message: str, *args: Any, **extra: Any) -> str:
     """The entry that the formatter makes of this."""
     record = logging.getLogger("dibs.test").makeRecord(
         "dibs.test", logging.WARNING, "f.py", 1, message, args, None, extra=extra
@@ -167,13 +167,15 @@ def test_all_worker_processes_log_in_the_same_format(client: dibs.Dibs, url: str
 )
 @pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\x1b[31mb", "a\x9b2Jb", "a\u2028b", "a\x85b", "\u202eb", "\x7f"])
 def test_no_text_forges_a_log_entry_or_controls_the_terminal(formatter: logging.Formatter, text: str) -> None:
-    entry = said(formatter, "%s", text, more=text)
+    entry = formatted(formatter, "%s", text, more=text)
     assert len(entry.splitlines()) == 1
     assert entry.isprintable()
 
 
 def test_json_keeps_the_message_and_the_extra_fields() -> None:
-    entry = json.loads(said(JsonFormatter(), "hello %s", "wörld 💚\n", event="it.happened", n=1, some=[1, {"a": None}]))
+    entry = json.loads(
+        formatted(JsonFormatter(), "hello %s", "wörld 💚\n", event="it.happened", n=1, some=[1, {"a": None}])
+    )
     assert (entry["message"], entry["event"], entry["n"]) == ("hello wörld 💚\n", "it.happened", 1)
     assert (entry["some"], entry["level"], entry["logger"]) == ([1, {"a": None}], "warning", "dibs.test")
 
@@ -182,13 +184,13 @@ def test_json_keeps_the_message_and_the_extra_fields() -> None:
     "odd", [object, Unspeakable(), {object(): 1}, "\ud800", 2**100, float("nan"), b"\xff", {1: {2}}]
 )
 def test_json_entries_can_contain_any_object(odd: Any) -> None:
-    entry = json.loads(said(JsonFormatter(), "hello", odd=odd))
+    entry = json.loads(formatted(JsonFormatter(), "hello", odd=odd))
     assert entry["message"] == "hello"
     assert "odd" in entry
 
 
 def test_no_extra_field_replaces_a_standard_field() -> None:
-    entry = json.loads(said(JsonFormatter(), "hello", level="forged", time="forged", logger="forged"))
+    entry = json.loads(formatted(JsonFormatter(), "hello", level="forged", time="forged", logger="forged"))
     assert "forged" not in (entry["level"], entry["time"], entry["logger"])
 
 

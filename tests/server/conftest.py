@@ -75,7 +75,7 @@ def serve(url: str, app: dibs.Dibs) -> Iterator[Callable[..., Served]]:
 
 @pytest.fixture
 def lodge(url: str, app: dibs.Dibs, server_host: ServerHost) -> Iterator[Callable[..., Served]]:
-    """Like `serve`, but in a house that is there already, which is quicker: for tests that ask it nothing but HTTP."""
+    """Like `serve`, but in the running server host, which is faster: for tests that only send HTTP requests."""
     with contextlib.ExitStack() as closing:
 
         def move_in(clock: Clock | None = None, **settings: Any) -> Served:

@@ -100,13 +100,13 @@ def begin_at_the_oldest(body: Any) -> None:
 
 
 def register_elsewhere(body: Any) -> None:
-    """Params of a registered type must fit its schema: the type that is registered here is one that nobody enqueues."""
+    """Params of a registered type must fit its schema: the type registered here is never enqueued."""
     if isinstance(body, dict) and is_name(body.get("name")):
         body["name"] = "of-a-schema"
 
 
 def keep_own_key(path: dict[str, Any]) -> None:
-    """Whoever revokes the key that he calls with sees nothing but 401 from then on."""
+    """A request that revokes its own key makes every later response a 401."""
     if path.get("id") == OWN_KEY:
         path["id"] = "a" * len(OWN_KEY)
 

@@ -95,7 +95,7 @@ def usable(program: str) -> str:
 
 @pytest.fixture
 def proxy(serve: Callable[..., Served]) -> Iterator[Proxy]:
-    """The way to a server with keys that keeps its house."""
+    """A proxy before a server with keys that does upkeep."""
     with Proxy(serve(keys=True, upkeep=True).url) as proxy:
         yield proxy
 
@@ -203,7 +203,7 @@ def test_a_worker_continues_after_a_restart_of_the_server(
     worker = hire(program)
     wait_until_began(tmp_path, held)
     proxy.refuse()
-    (tmp_path / "go").touch()  # it ends while nobody is there to be told
+    (tmp_path / "go").touch()  # it ends while the server cannot be reached
     until(lambda: "again in" in worker.log, 30)
     with serving(open_store(url), ServerConfig(port=0, access_log=False)) as elsewhere:
         proxy.lead_to(elsewhere)
@@ -335,7 +335,7 @@ def test_a_running_task_is_released_at_the_end_of_the_grace_period(
     worker = hire(usable(program), GRACE=0.1)
     wait_until_began(tmp_path, task)
     worker.terminate()
-    if program == "shell":  # its grace is that nobody asks twice
+    if program == "shell":  # its grace period ends with a second signal
         until(lambda: worker.process.poll() is not None or worker.terminate())
     assert worker.exit_code() == 0
     given_back = app.get(task.id)

@@ -29,7 +29,7 @@ ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pulse beats often, so that nobody has to wait for it."""
+    """Live statistics are read often, so that no test has to wait for them."""
     monkeypatch.setattr(live_stats, "INTERVAL", 0.02)
     monkeypatch.setattr(live_stats, "WORKERS_INTERVAL", 0.02)
     monkeypatch.setattr(live_stats, "PAUSE_FACTOR", 1)
@@ -145,11 +145,11 @@ def test_live_statistics_are_read_rarely_while_no_client_watches(
     assert client.get("/queues").status_code == 200
     until(lambda: taken.reads > 0)
     until(lambda: not taken.watched)
-    looks = taken.reads
-    let_pass(0.4)  # twenty looks, if somebody watched
-    assert taken.reads <= looks + 2  # one was under way, and a minute may have begun
+    reads = taken.reads
+    let_pass(0.4)  # twenty readings, if a client watched
+    assert taken.reads <= reads + 2  # one was under way, and a minute may have begun
     with watching(client) as heard:
-        heard.until(lambda _: taken.reads > looks + 3)
+        heard.until(lambda _: taken.reads > reads + 3)
     until(lambda: not taken.watched)
 
 
@@ -175,7 +175,7 @@ def test_one_reading_is_enough_for_a_point_of_a_trend(app: dibs.Dibs, serve: Cal
     assert server.client().get("/metrics").status_code == 200  # for this it looks
     [[_, depth, rates, _, _]] = points(server)
     assert depth[2] == 1
-    assert rates is None  # nobody knows what happened before
+    assert rates is None  # the time before is not known
 
 
 def test_live_statistics_take_less_than_a_hundredth_of_a_core_while_no_client_watches() -> None:
@@ -270,7 +270,7 @@ def test_until_the_first_count_has_ended_the_newest_sample_is_shown(
     page = server.client().get("/queues", headers={"accept": "text/html"}).text
     assert "still being counted" in page
     assert ">7<" in page
-    if engine == "sqlite":  # in PostgreSQL nobody reads a task now, and this page shows some
+    if engine == "sqlite":  # in PostgreSQL no task can be read now, and this page shows some
         page = server.client().get("/", headers={"accept": "text/html"}).text
         assert "still being counted" in page
         assert '"figure-pending">7<' in page
@@ -320,12 +320,12 @@ def keep(url: str, *, seconds_ago: int, pending: int) -> None:
     run_sql(url, f"INSERT INTO dibs_samples (at, body) VALUES ({at}, '{body}')")
 
 
-# Who may hear it, and for how long
+# Access and the end of a stream
 
 
 @pytest.fixture
 def sign_in() -> Iterator[Callable[..., httpx.Client]]:
-    """Clients with the cookie of who signed in with a new key."""
+    """Clients with the session cookie of a new key."""
     visitors: list[Visitor] = []
 
     def enter(server: Served, *scopes: str, **options: Any) -> httpx.Client:

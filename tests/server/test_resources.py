@@ -626,7 +626,7 @@ def test_a_server_that_is_about_to_stop_is_not_ready(url: str) -> None:
     assert refused(asyncio.run(ask()), 503, "stopping")
 
 
-# Who may what
+# Scopes
 
 
 WHOLE_STORE = [

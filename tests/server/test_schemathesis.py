@@ -50,7 +50,7 @@ def test_every_response_conforms_to_the_description(
 
 
 def schemathesis(folder: Path, url: str, key: dibs.MintedKey, *options: str) -> subprocess.CompletedProcess[str]:
-    """A run of Schemathesis with all its checks, as somebody who may do everything."""
+    """A run of Schemathesis with all its checks and a key with all scopes."""
     # One worker: with several a seed repeats nothing, and ast.parse in several threads fails on Python 3.11.
     excluded = [word for path in NOT_ASKED for word in ("--exclude-path", path)]
     return subprocess.run(

@@ -41,7 +41,7 @@ def process(url: str, app: dibs.Dibs, tmp_path: Path) -> Iterator[ServerProcess]
 
 @contextmanager
 def no_writes(url: str) -> Iterator[Callable[[], None]]:
-    """Nobody can enqueue until the block ends, or the function is called."""
+    """Block all enqueues until the block ends, or the function is called."""
     with contextlib.ExitStack() as closing:
         if url.startswith("sqlite"):
             connection: Any = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)

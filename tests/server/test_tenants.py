@@ -33,7 +33,7 @@ UNKNOWN = 987_654_321
 
 STREAMS = {"/api/events", "/live"}
 HINTS = {"/api/wakeups"}
-"""They say that something changed somewhere, to everybody, and not what."""
+"""Endpoints that report to every key that something changed, and not what."""
 
 SHARED = {"/api/task-types", "/api/task-types/{name:name}"}
 """Task types belong to the store: every key with the scope `read` sees them."""
@@ -99,7 +99,7 @@ def places(ours: dict[str, list[Any]]) -> Iterator[str]:
 
 
 def told(served: Served, ours: dict[str, list[Any]]) -> dict[str, str]:
-    """What a key that is limited to our queue is told at every address."""
+    """The responses of every endpoint to a key that is limited to one queue."""
     key = served.key("admin", queues=[ours["names"][1]]).key
     answers: dict[str, str] = {}
     with closing(Visitor(served.url)) as visitor:

@@ -61,8 +61,10 @@ def due(http: httpx.Client) -> dict[str, Any]:
     return workflow
 
 
-def wish(http: httpx.Client, workflow_id: int, verb: str = "claim", by: str = "p1", **more: Any) -> httpx.Response:
-    """A wish to finalize, or to go on doing so."""
+def post_finalization(
+    http: httpx.Client, workflow_id: int, verb: str = "claim", by: str = "p1", **more: Any
+) -> httpx.Response:
+    """Claim, renew or release the finalization of a workflow."""
     path = f"/api/workflows/{workflow_id}/finalization/{verb}"
     return http.post(path, json={"processor_id": by, **more})
 
@@ -328,7 +330,7 @@ def test_a_cancelled_workflow_is_retried_from_where_it_stopped(http: httpx.Clien
 
 
 def test_an_unknown_workflow_is_not_found_by_every_endpoint(http: httpx.Client) -> None:
-    assert wish(http, 99).status_code == 404  # which is recorded
+    assert post_finalization(http, 99).status_code == 404  # which is recorded
     for path in ("", "/steps", "/context", "/attempts"):
         answer = http.get(f"/api/workflows/99{path}")
         assert (answer.status_code, answer.json()["code"]) == (404, "workflow_not_found")
@@ -357,7 +359,7 @@ def test_one_processor_gets_the_finalization_and_ends_the_workflow(http: httpx.C
     assert (context["execution_status"], context["recommended_action"]) == ("all_complete", "complete_workflow")
     assert http.get("/api/finalizations/due").json() == {"workflows": [workflow["id"]]}
 
-    granted, refused = wish(http, workflow["id"]), wish(http, workflow["id"], by="p2")
+    granted, refused = post_finalization(http, workflow["id"]), post_finalization(http, workflow["id"], by="p2")
     assert (granted.status_code, granted.json()["success"], granted.json()["reason"]) == (200, True, "claimed")
     assert (refused.status_code, refused.json()["reason"]) == (409, "already_claimed")
     assert (refused.json()["success"], refused.json()["already_claimed_by"]) == (False, "p1")
@@ -370,12 +372,12 @@ def test_every_reply_to_a_finalization_claim_has_its_status(http: httpx.Client) 
     ready, early = due(http), start(http, {"task_type": "fetch"})
 
     answers = [
-        wish(http, ready["id"]),
-        wish(http, ready["id"]),
-        wish(http, ready["id"], by="p2"),
-        wish(http, early["id"]),
-        wish(http, 99),
-        wish(http, 2**63),
+        post_finalization(http, ready["id"]),
+        post_finalization(http, ready["id"]),
+        post_finalization(http, ready["id"], by="p2"),
+        post_finalization(http, early["id"]),
+        post_finalization(http, 99),
+        post_finalization(http, 2**63),
     ]
     assert [(each.status_code, each.json()["reason"]) for each in answers] == [
         (200, "claimed"),
@@ -386,45 +388,51 @@ def test_every_reply_to_a_finalization_claim_has_its_status(http: httpx.Client) 
         (404, "not_found"),
     ]
     finalize(http, ready["id"], answers[0].json()["token"])
-    over = wish(http, ready["id"])
+    over = post_finalization(http, ready["id"])
     assert (over.status_code, over.json()["reason"]) == (409, "already_complete")
 
 
 def test_only_the_owner_renews_and_releases_a_finalization_claim(http: httpx.Client) -> None:
     workflow = due(http)
-    token = wish(http, workflow["id"]).json()["token"]
+    token = post_finalization(http, workflow["id"]).json()["token"]
 
-    assert wish(http, workflow["id"], "renew", by="p2", token=token).status_code == 409
-    renewed = wish(http, workflow["id"], "renew", token=token, timeout_seconds=60)
+    assert post_finalization(http, workflow["id"], "renew", by="p2", token=token).status_code == 409
+    renewed = post_finalization(http, workflow["id"], "renew", token=token, timeout_seconds=60)
     assert (renewed.status_code, renewed.json()["token"]) == (200, token)
-    assert wish(http, workflow["id"], "release", by="p2", token=token).json() == {"success": False, "released": False}
-    assert wish(http, workflow["id"], by="p2").status_code == 409
-    assert wish(http, workflow["id"], "release", token=token).json() == {"success": True, "released": True}
-    nobody = wish(http, workflow["id"], "renew", token=token)
+    assert post_finalization(http, workflow["id"], "release", by="p2", token=token).json() == {
+        "success": False,
+        "released": False,
+    }
+    assert post_finalization(http, workflow["id"], by="p2").status_code == 409
+    assert post_finalization(http, workflow["id"], "release", token=token).json() == {
+        "success": True,
+        "released": True,
+    }
+    nobody = post_finalization(http, workflow["id"], "renew", token=token)
     assert (nobody.status_code, nobody.json()["reason"]) == (409, "not_claimed")
     assert nobody.json()["message"] == "Nobody holds the finalization of this workflow"
-    assert wish(http, workflow["id"], by="p2").status_code == 200
+    assert post_finalization(http, workflow["id"], by="p2").status_code == 200
 
 
 @pytest.mark.parametrize("verb", ["renew", "release"])
 def test_renewing_and_releasing_a_finalization_need_the_token(http: httpx.Client, verb: str) -> None:
     workflow = due(http)
-    wish(http, workflow["id"])
+    post_finalization(http, workflow["id"])
 
     for more in ({}, {"token": None}, {"token": "1"}, {"token": -1}, {"token": 2**63}):
-        refused = wish(http, workflow["id"], verb, **more)
+        refused = post_finalization(http, workflow["id"], verb, **more)
         assert (refused.status_code, "token" in refused.json()["error"].lower()) == (400, True)
-    stale = wish(http, workflow["id"], verb, token=0)
+    stale = post_finalization(http, workflow["id"], verb, token=0)
     assert stale.json()["success"] is False
-    assert wish(http, workflow["id"], verb, token=1).json()["success"] is True
+    assert post_finalization(http, workflow["id"], verb, token=1).json()["success"] is True
 
 
 def test_a_zombie_is_refused_with_its_old_token(lodge: Callable[..., Served], clock: Clock) -> None:
     http = lodge(clock=clock).client()
     workflow = due(http)
-    old = wish(http, workflow["id"], timeout_seconds=30).json()["token"]
+    old = post_finalization(http, workflow["id"], timeout_seconds=30).json()["token"]
     clock.advance(31)
-    new = wish(http, workflow["id"], by="p2").json()["token"]
+    new = post_finalization(http, workflow["id"], by="p2").json()["token"]
 
     refused = finalize(http, workflow["id"], old)
     assert (refused.status_code, refused.json()["code"]) == (409, "finalization_lost")
@@ -435,8 +443,8 @@ def test_a_zombie_is_refused_with_its_old_token(lodge: Callable[..., Served], cl
 
 def test_every_finalization_claim_is_recorded_with_its_reason(http: httpx.Client) -> None:
     workflow = due(http)
-    wish(http, workflow["id"])
-    wish(http, workflow["id"], by="p2")
+    post_finalization(http, workflow["id"])
+    post_finalization(http, workflow["id"], by="p2")
 
     attempts = http.get(f"/api/workflows/{workflow['id']}/attempts").json()["attempts"]
     told = [(each["processor_id"], each["claimed"], each["reason"], each["already_claimed_by"]) for each in attempts]
@@ -559,7 +567,7 @@ def test_a_workflow_that_has_a_foreign_queue_does_not_exist_for_a_limited_key(
     asked = [limited.get(f"{place}{path}") for path in ("", "/steps", "/context", "/attempts")]
     asked += [limited.post(f"{place}/{verb}") for verb in ("cancel", "retry")]
     asked += [limited.post(f"{place}/steps", json={"steps": [{"task_type": "t", "queue": "ours"}]})]
-    asked += [wish(limited, mixed["id"], "release", token=1), finalize(limited, mixed["id"], 1)]
+    asked += [post_finalization(limited, mixed["id"], "release", token=1), finalize(limited, mixed["id"], 1)]
     assert {(answer.status_code, answer.json()["code"]) for answer in asked} == {(404, "workflow_not_found")}
     assert limited.get("/api/workflows").json()["workflows"] == []
 
@@ -570,7 +578,10 @@ def test_a_finalization_claim_of_a_foreign_workflow_is_answered_like_one_of_an_u
     theirs = start(anyone, {"task_type": "t", "queue": "theirs"})
 
     for verb, more in (("claim", {}), ("renew", {"token": 1})):
-        foreign, unknown = wish(limited, theirs["id"], verb, **more), wish(anyone, 99, verb, **more)
+        foreign, unknown = (
+            post_finalization(limited, theirs["id"], verb, **more),
+            post_finalization(anyone, 99, verb, **more),
+        )
         assert foreign.status_code == unknown.status_code == 404
         assert {**foreign.json(), "workflow_id": 99} == unknown.json()
     assert anyone.get(f"/api/workflows/{theirs['id']}/attempts").json() == {"attempts": []}
@@ -579,7 +590,7 @@ def test_a_finalization_claim_of_a_foreign_workflow_is_answered_like_one_of_an_u
 def test_a_limited_key_runs_and_finalizes_workflows_of_its_queues(limited: httpx.Client) -> None:
     workflow = start(limited, {"task_type": "t", "queue": "ours"})
     run_all(limited, 1)
-    token = wish(limited, workflow["id"]).json()["token"]
+    token = post_finalization(limited, workflow["id"]).json()["token"]
 
     assert finalize(limited, workflow["id"], token).json()["status"] == "completed"
     assert limited.get("/api/workflows").json()["workflows"][0]["id"] == workflow["id"]
@@ -716,13 +727,13 @@ def test_metrics_count_finalization_claims_by_reply(lodge: Callable[..., Served]
     before = lodge().client().get("/metrics").text
     http = lodge().client()  # a page holds for a second: this server has none yet
     workflow = due(http)
-    wish(http, workflow["id"])
-    wish(http, workflow["id"], by="p2")
-    wish(http, 99)
-    wish(http, workflow["id"], "renew", token=1)
-    wish(http, workflow["id"], "renew", by="p2", token=1)
-    wish(http, workflow["id"], "release", by="p2", token=1)
-    wish(http, workflow["id"], "release", token=1)
+    post_finalization(http, workflow["id"])
+    post_finalization(http, workflow["id"], by="p2")
+    post_finalization(http, 99)
+    post_finalization(http, workflow["id"], "renew", token=1)
+    post_finalization(http, workflow["id"], "renew", by="p2", token=1)
+    post_finalization(http, workflow["id"], "release", by="p2", token=1)
+    post_finalization(http, workflow["id"], "release", token=1)
     after = http.get("/metrics").text
 
     grown = {

@@ -26,7 +26,7 @@ A_PLAY = 60.0
 """Seconds after which a fresh database is taken."""
 
 LEAST = 3.0
-"""Seconds that a play goes on for, however late it is."""
+"""The minimum length of a play, in seconds."""
 
 RELIABILITY = Path(__file__).parents[2] / "docs" / "reliability.md"
 

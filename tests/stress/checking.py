@@ -60,7 +60,7 @@ def check(
     deaths: Mapping[str, list[Death]] | None = None,
     also_told: Iterable[Acknowledged] = (),
 ) -> Findings:
-    """Judge the run whose members wrote into this folder; nobody may be at work any more."""
+    """Check the run whose members wrote into this folder; all of them must have ended."""
     heard = Heard.read(folder)
     history = (entry for page in pages(app) for entry in page)
     return judge(history, stored(app), [*heard.told, *also_told], heard, deaths or {}, doctor(app))

@@ -53,7 +53,7 @@ class Clock:
         """So many seconds beside the real time, for all of them at once."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{seconds:+.0f}\n", encoding="ascii")
-        new.rename(self._file)  # nobody reads half of it
+        new.rename(self._file)  # no reader sees half of it
 
 
 @lru_cache(maxsize=1)

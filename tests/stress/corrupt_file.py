@@ -82,7 +82,7 @@ def look_at(path: Path, tasks: dict[int, Task], chance: random.Random) -> Iterat
             found = read(app, task_id)
             if not isinstance(found, StoreError) and found != tasks[task_id]:
                 yield f"task {task_id} was {tasks[task_id]} and is read as {found}"
-        with contextlib.suppress(StoreError):  # no other error, and nobody hangs
+        with contextlib.suppress(StoreError):  # no other error, and no call hangs
             app.enqueue_many([NewTask("t", {"n": n}) for n in range(50)])
             app.finish([(claim, dibs.Completed()) for claim in app.claim_many("late", 50)])
             app.upkeep()

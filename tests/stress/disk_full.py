@@ -104,7 +104,7 @@ class Disk:
         self._mount("-o", f"remount,size={size}")
 
     def fill(self) -> None:
-        """No space is left, or very little, if somebody was quicker."""
+        """No space is left, or very little, if a write came first."""
         status = os.statvfs(self.path)
         with contextlib.suppress(subprocess.CalledProcessError):
             self.resize((status.f_blocks - status.f_bfree) * status.f_frsize)

@@ -31,7 +31,7 @@ def play(stage: Stage) -> None:
 
 
 class Processor(PlainWorker):
-    """A plain worker whose tasks are steps: who is told that a workflow now waits for its finalization sees to it."""
+    """A plain worker whose tasks are steps: it finalizes a workflow that a reply reports as due."""
 
     def send(self, count: int) -> None:
         self._sent += 1

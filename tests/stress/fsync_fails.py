@@ -30,7 +30,7 @@ def play(stage: Stage) -> None:
 
 
 def kill_all(sick: ProcessGroup, healthy: ProcessGroup) -> None:
-    """Nobody has the file open any more: what is in it is what the next to open it finds."""
+    """Kill all processes that have the file open, so that the next one reads the file as it is on the disk."""
     dead = [sick.kill(), *(healthy.kill() for _ in list(healthy.members))]
     for member in dead[1:]:
         healthy.replace(member)

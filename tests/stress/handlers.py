@@ -13,7 +13,7 @@ import dibs
 from dibs import Event
 from tests.stress.reply_log import reply_log_of
 
-app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
+app = dibs.Dibs("sqlite:///nowhere.db")  # the worker sets the store: app.use_url
 
 
 @app.task(max_attempts=1000)
@@ -66,5 +66,5 @@ def poison_apart(ctx: dibs.Context, folder: str) -> None:
 
 
 def begin(ctx: dibs.Context, folder: str) -> None:
-    """To run is to have been told of a claim."""
+    """Record the claim: a handler that runs proves that its claim was acknowledged."""
     reply_log_of(folder, ctx.claim.worker_id).write(Event.CLAIMED, [(ctx.task.id, ctx.token)])

@@ -70,12 +70,12 @@ class Link:
         self._latency, self._rate = latency, rate
 
     def part(self, *directions: str) -> None:
-        """Nothing gets through (in these directions), and nobody is told: connections stay open, and can be made."""
+        """Hold back all messages (in these directions) without an error: connections stay open, and can be made."""
         for direction in directions or (REQUESTS, ANSWERS):
             self._open[direction].clear()
 
     def heal(self) -> None:
-        """What was held back goes on its way."""
+        """Deliver the messages that were held back."""
         for direction in self._open.values():
             direction.set()
 

@@ -52,7 +52,7 @@ MAX_ATTEMPTS = 1000
 
 @dataclass(frozen=True)
 class Role:
-    """Who a process is and what it does."""
+    """The name and the program of a process."""
 
     kind: str
     name: str
@@ -76,14 +76,14 @@ def play(role: Role) -> None:
 
 
 def end_with_parent() -> None:
-    """Nobody works on after a run that broke off."""
+    """End this process when its parent ends, so that it does not outlive an aborted run."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)
 
 
 class Member:
-    """What plain workers and senders share: a client, a voice, a wish to stop, and patience with the store."""
+    """The common part of plain workers and senders: a client, a reply log, a stop flag, and retries."""
 
     def __init__(self, role: Role) -> None:
         self.app = dibs.Dibs(role.url)
@@ -139,7 +139,7 @@ class PlainWorker(Member):
             self.keep_house()
 
     def report(self, reports: list[tuple[Claim, Outcome]]) -> None:
-        """Once, or again and again: an outcome that is told twice is answered twice, and written once."""
+        """Send the outcomes once or repeatedly: a repeated outcome gets a reply each time, and is written once."""
         for _ in range(self.chance.randint(1, 3) if self.replays else 1):
             self.finish(reports)
 
@@ -176,7 +176,7 @@ class PlainWorker(Member):
             self.replies.write(kind, what)
 
     def an_outcome(self, claim: Claim) -> Outcome:
-        """Mostly done; what it leaves in the store names the token under which it was told."""
+        """A random outcome, mostly completed; its content names the token under which it is sent."""
         kind = self.chance.random() if self.mixed else 0
         if kind < 0.9:
             return Completed({"token": claim.token})
@@ -232,7 +232,7 @@ def a_task(member: Member, name: str, n: int) -> NewTask:
 
 
 def a_nap(member: Member, name: str, n: int) -> NewTask:
-    """For real workers, in a queue of its own: plain workers look there only if they are told to."""
+    """For real workers, in a separate queue: plain workers claim from it only if it is among their queues."""
     params = {"folder": member.folder, "seconds": member.options["naps"]}
     return NewTask("nap", params, key=f"{name}-{n}", max_attempts=MAX_ATTEMPTS, queue="naps")
 
@@ -262,7 +262,7 @@ def send(role: Role) -> int:
 
 
 def let_go(member: Member) -> int:
-    """Until it is told to stop; an outage that is not over by then is no fault of the member."""
+    """Run until SIGTERM; an outage that still lasts then is not a fault of the member."""
     try:
         member.go_on()
     except StoreError:

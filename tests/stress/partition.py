@@ -15,7 +15,7 @@ from tests.stress.scenario import Scenario, Stage, main
 LEASE, UPKEEP = 1.0, 0.2
 
 SOON_NOTICED = "&options=-c%20idle_in_transaction_session_timeout%3D1s"
-"""Who is cut off in the middle of a transaction keeps its locks until the server ends it: after 10 s, unless we say."""
+"""A client that is cut off in a transaction keeps its locks until the server ends it: after 10 s by default."""
 
 DIRECTIONS = ((REQUESTS, ANSWERS), (REQUESTS,), (ANSWERS,))
 

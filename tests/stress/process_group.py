@@ -133,7 +133,7 @@ class ProcessGroup:
         self.under, self.env, self.options = under, env, options
         self.all: list[Member] = []
         self.members: list[Member] = []
-        """Those that should be at work."""
+        """The members that should be at work."""
 
     def start(self, count: int = 1, **options: Any) -> list[Member]:
         """That many more, each ready once it has been told something: wait for that with `wait_until_at_work`."""
@@ -199,7 +199,7 @@ class ProcessGroup:
             member.close()
 
     def deaths(self) -> dict[str, list[Death]]:
-        """When who was killed or frozen."""
+        """The times at which each member was killed or frozen."""
         return {member.name: member.deaths for member in self.all if member.deaths}
 
     def _role(self, options: dict[str, Any]) -> Role:

@@ -61,7 +61,7 @@ def set_writable(folder: Path, writable: bool) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every byte that matters: the index of the log is made anew by whoever comes first."""
+    """The relevant bytes: the index of the write-ahead log is rebuilt by the first process that opens the file."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
 
 

@@ -61,7 +61,7 @@ class Reader:
         self._read = 0
 
     def count(self) -> int:
-        """How many answers it has had by now that were no trouble."""
+        """The number of replies so far that were not errors."""
         self._read_on()
         return self.kinds.total() - self.kinds[TROUBLE]
 
@@ -78,7 +78,7 @@ class Reader:
 
 
 def lines(folder: Path) -> Iterator[tuple[str, Entry]]:
-    """Everything that anybody was told, with the name of who was."""
+    """All recorded replies, each with the name of the process."""
     for path in sorted((folder / "told").glob("*.jsonl")):
         with path.open("rb") as file:
             for line in file:

@@ -74,7 +74,7 @@ class Tally:
     acknowledged: list[Acknowledged] = field(default_factory=list)
 
     def acknowledge(self, *what: Acknowledged) -> None:
-        """What the scenario itself was told."""
+        """Add replies that the scenario itself got."""
         self.acknowledged += what
 
     @property
@@ -201,7 +201,7 @@ class Stage:
                 self.keep_history(app)
 
     def keep_history(self, app: dibs.Dibs) -> None:
-        """For whoever wants to know what happened."""
+        """Write the history and the problems to the folder of the run."""
         dump((entry for page in pages(app) for entry in page), self.folder / "history.jsonl")
         (self.folder / "problems.txt").write_text("\n".join(self.tally.problems) + "\n", encoding="utf-8")
 

@@ -36,7 +36,7 @@ def play(stage: Stage) -> None:
 
 
 def seconds(stage: Stage, number: int) -> float:
-    """Past the leases; in a long run also past the time after which whoever waits for the lock gives up."""
+    """Longer than the leases; in a long run also longer than the time for which calls wait for the lock."""
     if stage.short:
         return LEASE + UPKEEP
     return (LEASE + UPKEEP, 5.0, BUSY_TIMEOUT + 2)[number % 3]
@@ -44,7 +44,7 @@ def seconds(stage: Stage, number: int) -> float:
 
 @contextlib.contextmanager
 def locked(database: str) -> Iterator[None]:
-    """Nobody else can change a task; on PostgreSQL, nobody can even look."""
+    """No other connection can change a task; on PostgreSQL, none can read one."""
     if database.startswith("sqlite"):
         with contextlib.closing(sqlite3.connect(sqlite_path(database), isolation_level=None, timeout=30)) as somebody:
             somebody.execute("BEGIN IMMEDIATE")

@@ -49,7 +49,7 @@ class Recording:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    """A short run in which nothing was wrong, and somebody died with a claim in hand: a matter of chance."""
+    """A short run without violations in which a worker died with a claim, which depends on timing."""
     runs = (_record(tmp_path_factory.mktemp("recorded"), seed) for seed in range(7, 17))
     return next(run for run in runs if any(entry.event is Event.RECOVERED for entry in run.history))
 

@@ -13,7 +13,7 @@ from tests.stress.scenario import Scenario, Stage, main
 
 LEASE, UPKEEP = 0.5, 0.2
 TRIES = 10
-"""Who is frozen between two batches holds nothing, and has nothing stale to say."""
+"""A worker that is frozen between two batches holds no claim, and has no stale outcome to send."""
 
 
 def play(stage: Stage) -> None:

@@ -15,7 +15,7 @@ from tests.stress.reply_log import REFUSED, lines
 from tests.stress.scenario import Scenario, Stage, main
 
 HONOURED = "honoured"
-"""What an intruder was told that must have been refused."""
+"""A write of an intruder that was accepted and should have been refused."""
 
 FAR = 10**6
 """A token that no task comes to, an id that no task has."""
@@ -78,7 +78,7 @@ class Intruder(Member):
 
 
 def nearly_right(task: Task, name: str) -> Iterator[ClaimRef]:
-    """Everything but the truth about who holds the task. None of it can become true while it is on its way."""
+    """Wrong references to the claim of a task. None of them can become valid while a request is on its way."""
     holder = task.worker_id or name
     yield ClaimRef(task.id, task.token, name)  # another worker's task
     yield ClaimRef(task.id, task.token + FAR, holder)  # a token that was never issued

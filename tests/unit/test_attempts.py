@@ -42,19 +42,19 @@ def past(*names: str, every: float = 1.0) -> list[HistoryEntry]:
     return entries
 
 
-def told(*names: str, now: float = 100.0) -> list[tuple[int, str | None, float, float | None]]:
+def attempts_in(*names: str, now: float = 100.0) -> list[tuple[int, str | None, float, float | None]]:
     found = attempts_of(past(*names), START + timedelta(seconds=now))
     return [(each.number, each.outcome, each.waited, each.run and each.run.seconds) for each in found]
 
 
 def test_each_claim_is_an_attempt_with_the_wait_before_it() -> None:
     names = ("enqueued", "claimed", "failed", "promoted", "claimed", "completed")
-    assert told(*names) == [(1, "failed", 1.0, 1.0), (2, "completed", 1.0, 1.0)]
+    assert attempts_in(*names) == [(1, "failed", 1.0, 1.0), (2, "completed", 1.0, 1.0)]
 
 
 def test_a_running_attempt_has_no_outcome_and_lasts_until_now() -> None:
-    assert told("enqueued", "claimed", now=10) == [(1, None, 1.0, 9.0)]
-    assert told("enqueued", "claimed", "asked", now=10) == [(1, None, 1.0, 9.0)]
+    assert attempts_in("enqueued", "claimed", now=10) == [(1, None, 1.0, 9.0)]
+    assert attempts_in("enqueued", "claimed", "asked", now=10) == [(1, None, 1.0, 9.0)]
 
 
 @pytest.mark.parametrize("missing", range(1, 7))
@@ -66,18 +66,20 @@ def test_attempts_keep_their_numbers_where_the_beginning_of_the_history_is_missi
 
 
 def test_a_task_that_waits_for_its_next_attempt_has_an_attempt_without_a_run() -> None:
-    assert told("enqueued", "claimed", "failed", now=10) == [(1, "failed", 1.0, 1.0), (2, None, 0.0, None)]
-    assert told("later", now=10) == [(1, None, 0.0, None)]
+    assert attempts_in("enqueued", "claimed", "failed", now=10) == [(1, "failed", 1.0, 1.0), (2, None, 0.0, None)]
+    assert attempts_in("later", now=10) == [(1, None, 0.0, None)]
 
 
 @pytest.mark.parametrize("name", ["lost", "released"])
 def test_a_recovered_or_released_claim_is_an_attempt_as_well(name: str) -> None:
     outcome = {"lost": "recovered", "released": "released"}[name]
-    assert told("enqueued", "claimed", name, "claimed", "completed")[0] == (1, outcome, 1.0, 1.0)
+    assert attempts_in("enqueued", "claimed", name, "claimed", "completed")[0] == (1, outcome, 1.0, 1.0)
 
 
 def test_the_attempts_of_a_retried_task_continue_their_numbers() -> None:
-    numbers = [each[0] for each in told("enqueued", "claimed", "dead", "retried", "claimed", "completed", "pruned")]
+    numbers = [
+        each[0] for each in attempts_in("enqueued", "claimed", "dead", "retried", "claimed", "completed", "pruned")
+    ]
     assert numbers == [1, 2]
 
 

@@ -240,7 +240,7 @@ EXPRESSIONS = st.tuples(field(0, 59), field(0, 23), field(1, 28), field(1, 12), 
 
 
 def matching(text: str, least: int, most: int) -> set[int]:
-    """The numbers that a field of such an expression stands for."""
+    """The numbers that a field of such an expression contains."""
     if text.startswith("*"):
         return set(range(least, most + 1, int(text.partition("/")[2] or 1)))
     spans = [part.split("-") for part in text.split(",")]

@@ -14,6 +14,7 @@ def test_a_class_name_that_two_modules_define_is_reported() -> None:
 
 def test_a_wire_struct_may_have_the_name_of_its_model_type() -> None:
     assert list(doubled({"Task": ["dibs.model.task", "dibs.wire.tasks"]})) == []
+    assert len(list(doubled({"Task": ["dibs.wire.claims", "dibs.wire.tasks"]}))) == 1
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_a_worker_that_changes_its_queues_changes_the_version_of_those_queues() 
 
 
 class Walked(dict[Any, Any]):
-    """Counts how often somebody goes through all of it."""
+    """Counts how often all items are read."""
 
     walks = 0
 

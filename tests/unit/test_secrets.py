@@ -45,7 +45,7 @@ UNREADABLE = [  # libpq quotes what it cannot read, which may be a part of the p
 
 
 def shown(error: BaseException) -> str:
-    """Everything that somebody could see of an exception, with what it was caused by."""
+    """All visible text of an exception and of its causes."""
     lines = [str(error), repr(error), *traceback.format_exception(error)]
     chain = [each for each in (error.__cause__, error.__context__) if each is not None]
     return "\n".join(lines + [f"{each!r} {each}" for each in chain])

@@ -35,7 +35,7 @@ ONLY = {
         "race",  # where a race stands; on PostgreSQL a part of the claim
         "leave_tasks",  # what a recovery clears; on PostgreSQL the statement that recovers clears it
         "note_drawn",  # two tables take two statements
-        "note_finalization",  # PostgreSQL does it in the function that claims, for those who call that in SQL
+        "note_finalization",  # PostgreSQL does it in the SQL function that claims
         "leave_finalization",  # the same
         "begin_finalizer",
         "begin_finalizer_step",
@@ -67,7 +67,7 @@ ONLY = {
         "wanted",
         "claim_any",  # other claims may hold the locks of all candidates
         "finalize",  # one call of a function, for programs in other languages as well; SQLite does it step by step
-        "lock_workflows",  # on SQLite the write lock keeps everybody else out
+        "lock_workflows",  # on SQLite the write lock excludes other writers
         "in_turn",  # the same
         "one_snapshot",  # on SQLite every read is one
         "gaps",  # on SQLite ids are committed in their order

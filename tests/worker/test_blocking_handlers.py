@@ -45,7 +45,7 @@ def test_a_blocked_event_loop_costs_none_of_the_worker_s_leases(
     folder = str(tmp_path)
     held = [persist.enqueue(folder=folder), linger.enqueue(folder=folder)]
     workers.start(lease=1, upkeep_every=0.2)
-    workers.start(lease=1, upkeep_every=0.2, queues=["another"])  # somebody who would recover what is lost
+    workers.start(lease=1, upkeep_every=0.2, queues=["another"])  # another worker, which would recover lost tasks
     until(lambda: heard(tmp_path, "persist.1.began") and heard(tmp_path, "linger.1.began"), 30)
     blocking = block.enqueue(folder=folder, seconds=2.5)
     assert app.wait(blocking.id, 30).state is State.COMPLETED

@@ -248,6 +248,6 @@ def declare_add(app: Dibs) -> Any:
 
 
 def working_threads() -> set[threading.Thread]:
-    """Those of workers; the store keeps some of its own for a while, for whoever asks next."""
+    """The threads of workers; the store keeps some of its own for a while, for later calls."""
     stores = ("dibs-wakeups", "dibs-notifier", "dibs-writer")
     return {each for each in threading.enumerate() if each.name.startswith("dibs-") and each.name not in stores}

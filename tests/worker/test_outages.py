@@ -46,7 +46,7 @@ def test_a_worker_drains_the_queue_after_postgresql_died_and_came_back(cluster: 
         until(lambda: app.stats().depth.get("completed", 0) > 100, 30)
         cluster.stop()
         until(lambda: "the store does not answer" in worker.log, 30)
-        say(tmp_path, "persist.go")  # it ends while nobody can be told
+        say(tmp_path, "persist.go")  # it ends while the store cannot be reached
         until(lambda: heard(tmp_path, "persist.ended"))
         cluster.start()
         began = time.monotonic()

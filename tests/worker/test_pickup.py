@@ -65,13 +65,13 @@ def test_a_worker_that_claimed_fewer_tasks_than_requested_does_not_claim_again_a
     with dibs.Dibs(url) as app:
         run, blink = app._store.run, app.task(name="blink")(lambda: None)
 
-        def note(operation: Any, **how: Any) -> Any:
+        def record(operation: Any, **how: Any) -> Any:
             answer = run(operation, **how)
             if threading.current_thread().name == "dibs-claimer":
                 asked.append((operation.name, answer))
             return answer
 
-        monkeypatch.setattr(app._store, "run", note)
+        monkeypatch.setattr(app._store, "run", record)
         tasks = [blink.enqueue() for _ in range(3)]
         with app.worker(concurrency=8):
             for task in tasks:
@@ -90,7 +90,7 @@ def test_a_process_ignores_its_own_notifications(url: str) -> None:
         wakeups.wait(wakeups.generation, 5.0)  # it listens
         seen = wakeups.generation
         app.enqueue("t")
-        assert len(list(other.notifies(timeout=10, stop_after=1))) == 1  # so it was told, to itself as well
+        assert len(list(other.notifies(timeout=10, stop_after=1))) == 1  # so the notification was sent, also to itself
         other.execute("NOTIFY dibs")
         wakeups.wait(seen + 1, 10)
-        assert wakeups.generation == seen + 2  # by its own write at once, and by what the other told
+        assert wakeups.generation == seen + 2  # by its own write at once, and by the other notification

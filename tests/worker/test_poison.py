@@ -35,7 +35,7 @@ def test_a_task_that_kills_its_worker_ends_in_the_dead_letter_and_its_neighbours
     folder = str(tmp_path)
     names = [f"neighbour-{n}" for n in range(60)]
     tasks = [mark.options(max_attempts=2).new(folder=folder, name=name) for name in names]
-    # Behind those that show how short they are, before those that are then claimed ahead together with it.
+    # Behind tasks that show how short they are, before tasks that are then claimed ahead together with it.
     poison = mark.options(max_attempts=2).new(folder=folder, name="poison", does="die")
     stored = app.enqueue_many([*tasks[:30], poison, *tasks[30:]])
     poisonous = stored[30].id
@@ -47,7 +47,7 @@ def test_a_task_that_kills_its_worker_ends_in_the_dead_letter_and_its_neighbours
     deaths = [worker for worker in workers.all if worker.process.poll() is not None]
     print(f"{len(deaths)} workers died; the task was dropped {dead.dropped} times")
     assert len(deaths) == 2 + dead.dropped
-    assert dead.dropped <= 1  # once nobody knows who did it; from then on it is watched
+    assert dead.dropped <= 1  # the first time it is not known which task did it; from then on it is watched
     assert sum(task.dropped > 0 for task in all_tasks(app)) > 10  # it had neighbours
     assert_balanced(app, [State.COMPLETED, State.FAILED])
 

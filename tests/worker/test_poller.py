@@ -342,7 +342,7 @@ def test_a_lost_claim_does_not_end_the_loop(app: dibs.Dibs, url: str) -> None:
 
 @contextlib.contextmanager
 def outage(app: dibs.Dibs, url: str, server: str | None) -> Iterator[None]:
-    """Nobody reaches the database inside the block."""
+    """The database cannot be reached inside the block."""
     if server is None:
         path = Path(sqlite_path(url))
         app.close()  # which leaves everything in one file

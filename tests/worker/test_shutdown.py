@@ -94,7 +94,7 @@ def one_in_each_lane(folder: Path) -> list[Task]:
 
 
 def is_left_alone(app: dibs.Dibs) -> bool:
-    """True if nobody runs a new task."""
+    """True if no new task is started."""
     try:
         app.wait(nap.enqueue().id, 0.5)
     except WaitTimeout:

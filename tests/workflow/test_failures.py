@@ -147,7 +147,10 @@ def test_a_claim_does_not_recover_a_step_on_its_last_attempt(app: Any, clock: Cl
     held = claim(app, order, "a")
     clock.advance(61)
     assert app.claim("worker-2") is None
-    assert states(app, order) == {"a": "claimed", "b": "blocked"}  # nobody has told the workflow, so nothing is lost
+    assert states(app, order) == {
+        "a": "claimed",
+        "b": "blocked",
+    }  # the workflow has not been advanced, so nothing is lost
     app.complete(held)
     assert states(app, order) == {"a": "completed", "b": "pending"}
 

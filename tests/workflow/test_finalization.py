@@ -51,7 +51,7 @@ def ready(app: Any, **about: Any) -> int:
     return order
 
 
-def said(answer: FinalizationClaim) -> tuple[Any, ...]:
+def fields_of(answer: FinalizationClaim) -> tuple[Any, ...]:
     """claimed, reason, already claimed by, state, message, token."""
     holder, word = answer.already_claimed_by, str(answer.state)
     return answer.claimed, answer.reason.value, holder, word, answer.message, answer.token
@@ -63,7 +63,7 @@ def said(answer: FinalizationClaim) -> tuple[Any, ...]:
 def test_a_ready_finalization_is_claimed(app: Any, clock: Clock) -> None:
     order = ready(app)
     answer = app.claim_finalization(order, P1, timeout=10)
-    assert said(answer) == (True, "claimed", None, "all_complete", "Successfully claimed for finalization", 1)
+    assert fields_of(answer) == (True, "claimed", None, "all_complete", "Successfully claimed for finalization", 1)
     assert (answer.workflow_id, answer.processor) == (order, P1)
     assert (answer.lease_until - moment(clock)).total_seconds() == 10
     workflow = app.get_workflow(order)
@@ -81,7 +81,7 @@ def test_a_repeated_claim_of_the_holder_extends_the_finalization_under_the_same_
     app.claim_finalization(order, P1)
     clock.advance(29)
     answer = app.claim_finalization(order, P1)
-    assert said(answer) == (True, "extended", P1, "all_complete", "Claim extended", 1)
+    assert fields_of(answer) == (True, "extended", P1, "all_complete", "Claim extended", 1)
     assert (answer.lease_until - moment(clock)).total_seconds() == 30
     clock.advance(29)
     assert not app.claim_finalization(order, P2).claimed
@@ -91,7 +91,7 @@ def test_a_finalization_that_another_processor_holds_is_refused_as_already_claim
     order = ready(app)
     app.claim_finalization(order, P1)
     message = "Workflow already claimed for finalization"
-    assert said(app.claim_finalization(order, P2)) == (False, "already_claimed", P1, "all_complete", message, None)
+    assert fields_of(app.claim_finalization(order, P2)) == (False, "already_claimed", P1, "all_complete", message, None)
 
 
 @pytest.mark.parametrize("ended", ["completed", "failed", "cancelled"])
@@ -101,24 +101,31 @@ def test_the_finalization_of_an_ended_workflow_is_refused_as_already_complete(ap
         app.cancel_workflow(order)
     drive(app, {"b": BROKEN} if ended == "failed" else None)
     answer = app.claim_finalization(order, P1)
-    assert said(answer) == (False, "already_complete", None, ended, "Workflow already complete", None)
+    assert fields_of(answer) == (False, "already_complete", None, ended, "Workflow already complete", None)
 
 
 def test_the_finalization_of_a_workflow_without_ended_steps_is_refused_as_not_ready(app: Any) -> None:
     order = start(app, step("a"))
     message = "Workflow has no completed or failed steps"
-    assert said(app.claim_finalization(order, P1)) == (False, "not_ready", None, "has_ready_steps", message, None)
+    assert fields_of(app.claim_finalization(order, P1)) == (False, "not_ready", None, "has_ready_steps", message, None)
     claim(app, order, "a")
-    assert said(app.claim_finalization(order, P1)) == (False, "not_ready", None, "processing", message, None)
+    assert fields_of(app.claim_finalization(order, P1)) == (False, "not_ready", None, "processing", message, None)
 
 
 def test_the_finalization_of_an_unknown_workflow_is_refused_as_not_found(app: Any) -> None:
-    assert said(app.claim_finalization(404, P1)) == (False, "not_found", None, "not_found", "Workflow not found", None)
+    assert fields_of(app.claim_finalization(404, P1)) == (
+        False,
+        "not_found",
+        None,
+        "not_found",
+        "Workflow not found",
+        None,
+    )
 
 
 @on_postgres
 def test_a_processor_that_loses_a_concurrent_claim_is_refused_with_race_condition(app: Any, url: str) -> None:
-    """Two look at a free workflow, one of them writes first: the other waits for it, and is told that it lost."""
+    """Two processors read a free workflow, one writes first: the other waits for it, and gets race_condition."""
     order = ready(app)
     with psycopg.connect(url) as first, ThreadPoolExecutor(1) as pool:
         ask = "SELECT claimed, token FROM dibs_claim_finalization(%s, %s, 1000)"
@@ -128,7 +135,7 @@ def test_a_processor_that_loses_a_concurrent_claim_is_refused_with_race_conditio
         first.commit()
         answer = second.result(10)
     message = "Failed to claim: lost the race"
-    assert said(answer) == (False, "race_condition", P1, "all_complete", message, None)
+    assert fields_of(answer) == (False, "race_condition", P1, "all_complete", message, None)
     assert [(each.processor, each.reason) for each in app.finalization_attempts(order)] == [
         (P1, ClaimReason.CLAIMED),
         (P2, ClaimReason.RACE_CONDITION),
@@ -143,7 +150,7 @@ def test_a_processor_that_waited_for_a_rolled_back_claim_gets_the_finalization(a
         second = pool.submit(app.claim_finalization, order, P2)
         until(lambda: waits_for_a_lock(url), 10)
         first.rollback()
-        assert said(second.result(10))[:2] == (True, "claimed")
+        assert fields_of(second.result(10))[:2] == (True, "claimed")
 
 
 def waits_for_a_lock(url: str) -> bool:
@@ -177,7 +184,7 @@ def test_an_expired_finalization_is_claimed_by_another_processor_under_the_next_
     order = ready(app)
     app.claim_finalization(order, P1)
     clock.advance(30)
-    assert said(app.claim_finalization(order, P2))[:2] == (True, "claimed")
+    assert fields_of(app.claim_finalization(order, P2))[:2] == (True, "claimed")
     assert app.get_workflow(order).finalization_token == 2
 
 
@@ -279,7 +286,7 @@ def test_renewing_extends_the_claim_under_its_token(app: Any, clock: Clock) -> N
     token = app.claim_finalization(order, P1).token
     clock.advance(20)
     answer = app.renew_finalization(order, P1, token, timeout=50)
-    assert said(answer) == (True, "extended", P1, "all_complete", "Claim extended", 1)
+    assert fields_of(answer) == (True, "extended", P1, "all_complete", "Claim extended", 1)
     assert (answer.lease_until - moment(clock)).total_seconds() == 50
     clock.advance(49)
     assert not app.claim_finalization(order, P2).claimed
@@ -289,14 +296,14 @@ def test_renewing_an_unclaimed_finalization_is_refused(app: Any, url: str, clock
     order = ready(app)
     nobody = (False, "not_claimed", None, "all_complete", "Nobody holds the finalization of this workflow", None)
     before = tables.read(url)
-    assert said(app.renew_finalization(order, P1, 1)) == nobody
+    assert fields_of(app.renew_finalization(order, P1, 1)) == nobody
     assert tables.read(url) == before
     token = app.claim_finalization(order, P1).token
     app.release_finalization(order, P1, token)
-    assert said(app.renew_finalization(order, P1, token)) == nobody
+    assert fields_of(app.renew_finalization(order, P1, token)) == nobody
     app.claim_finalization(order, P2)
-    clock.advance(30)  # the lease of P2 is over: nobody holds the claim
-    assert said(app.renew_finalization(order, P1, token)) == nobody
+    clock.advance(30)  # the lease of P2 is over: no processor holds the claim
+    assert fields_of(app.renew_finalization(order, P1, token)) == nobody
 
 
 def test_renewing_a_finalization_of_another_processor_is_refused_with_holder_and_token(app: Any, url: str) -> None:
@@ -306,7 +313,7 @@ def test_renewing_a_finalization_of_another_processor_is_refused_with_holder_and
     message = f"Workflow already claimed for finalization by {P1} under token {token}"
     refused = (False, "already_claimed", P1, "all_complete", message, None)
     for processor, number in ((P2, token), (P1, token + 1), (P1, 0), (P2, token + 1)):
-        assert said(app.renew_finalization(order, processor, number)) == refused
+        assert fields_of(app.renew_finalization(order, processor, number)) == refused
     assert tables.read(url) == before
 
 
@@ -314,17 +321,17 @@ def test_an_expired_finalization_that_is_not_claimed_again_can_be_renewed(app: A
     order = ready(app)
     token = app.claim_finalization(order, P1).token
     clock.advance(3600)
-    assert said(app.renew_finalization(order, P1, token))[:2] == (True, "extended")
+    assert fields_of(app.renew_finalization(order, P1, token))[:2] == (True, "extended")
     assert not app.claim_finalization(order, P2).claimed
 
 
 def test_renewing_the_finalization_of_an_ended_or_unknown_workflow_is_refused(app: Any) -> None:
     order = ready(app, finalizer=NewTask("report"))
     finalize(app, order)
-    assert said(app.renew_finalization(order, P1, 1))[1:4] == ("already_claimed", None, "finalizing")
+    assert fields_of(app.renew_finalization(order, P1, 1))[1:4] == ("already_claimed", None, "finalizing")
     drive(app)
-    assert said(app.renew_finalization(order, P1, 1))[1:4] == ("already_complete", None, "completed")
-    assert said(app.renew_finalization(404, P1, 1))[1:4] == ("not_found", None, "not_found")
+    assert fields_of(app.renew_finalization(order, P1, 1))[1:4] == ("already_complete", None, "completed")
+    assert fields_of(app.renew_finalization(404, P1, 1))[1:4] == ("not_found", None, "not_found")
 
 
 def test_a_released_finalization_can_be_claimed_at_once(app: Any) -> None:
@@ -333,7 +340,7 @@ def test_a_released_finalization_can_be_claimed_at_once(app: Any) -> None:
     assert due(app) == []
     assert app.release_finalization(order, P1, token) is True
     assert due(app) == [order]
-    assert said(app.claim_finalization(order, P2))[:2] == (True, "claimed")
+    assert fields_of(app.claim_finalization(order, P2))[:2] == (True, "claimed")
     assert app.get_workflow(order).finalization_token == 2
 
 
@@ -365,7 +372,11 @@ def test_a_zombie_with_the_name_of_its_successor_neither_renews_nor_releases_the
     heir = app.claim_finalization(order, P1)
     assert (zombie.token, heir.token) == (1, 2)
     before = tables.read(url)
-    assert said(app.renew_finalization(order, P1, zombie.token, timeout=1000))[:3] == (False, "already_claimed", P1)
+    assert fields_of(app.renew_finalization(order, P1, zombie.token, timeout=1000))[:3] == (
+        False,
+        "already_claimed",
+        P1,
+    )
     assert app.release_finalization(order, P1, zombie.token) is False
     assert tables.read(url) == before
     assert app.renew_finalization(order, P1, heir.token).claimed
@@ -379,10 +390,10 @@ def test_a_finalization_whose_finalizer_is_pending_or_running_cannot_be_claimed(
     order = ready(app, finalizer=NewTask("report"))
     finalize(app, order)
     message = "Workflow already claimed for finalization: its finalizer runs"
-    assert said(app.claim_finalization(order, P2)) == (False, "already_claimed", None, "finalizing", message, None)
+    assert fields_of(app.claim_finalization(order, P2)) == (False, "already_claimed", None, "finalizing", message, None)
     claim(app, order, "(finalizer)", "worker-7")
     answer = app.claim_finalization(order, P2)
-    assert said(answer) == (False, "already_claimed", "worker-7", "finalizing", message, None)
+    assert fields_of(answer) == (False, "already_claimed", "worker-7", "finalizing", message, None)
     assert due(app) == []
 
 

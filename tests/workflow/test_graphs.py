@@ -255,7 +255,7 @@ def test_a_finalizer_runs_once_when_all_steps_are_done(app: Any) -> None:
     complete(app, order, "a")
     assert states(app, order) == {"a": "completed", "b": "pending", "(finalizer)": "blocked"}
     complete(app, order, "b")
-    assert states(app, order)["(finalizer)"] == "blocked"  # until somebody holds the finalization
+    assert states(app, order)["(finalizer)"] == "blocked"  # until a processor holds the finalization
     assert (finalize(app, order).state, due(app)) == ("finalizing", [])
     held = app.claim(WORKER)
     assert (held.task.type, held.task.params, held.task.workflow_id) == ("report", {"to": "ops"}, order)
@@ -424,7 +424,7 @@ def test_a_graph_in_the_users_transaction_is_undone_by_its_rollback(app: Any, ur
     before = tables.read(url)
     mine.execute("INSERT INTO orders VALUES (7)")
     start(app.on(mine.connection), *DIAMOND, sub("pages", step("page")), finalizer=NewTask("report"), key="order-7")
-    assert tables.read(url) == before  # nobody else sees it yet
+    assert tables.read(url) == before  # other connections do not see it yet
     mine.rollback()
     assert (tables.read(url), run_sql(url, "SELECT count(*) FROM orders")) == (before, [(0,)])
 

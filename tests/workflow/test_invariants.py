@@ -39,7 +39,7 @@ def test_the_counters_are_right_after_every_operation_and_every_workflow_ends(
 
 
 class Game:
-    """Somebody who does anything at any time; `told` is what was done, for whoever reads why a test failed."""
+    """A client that does any operation at any time; `told` lists the operations, for the report of a failure."""
 
     def __init__(self, url: str, clock: Clock, chance: Random) -> None:
         self.url, self.clock, self.chance = url, clock, chance

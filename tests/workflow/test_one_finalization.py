@@ -35,7 +35,7 @@ def test_workflows_whose_last_steps_end_concurrently_are_finalized_once(url: str
         assert sorted(each["workflow"] for each in tried) == ids  # one report of each says that it is due
         won = [each for each in tried if each["reason"] == ClaimReason.CLAIMED]
         assert len(won) > 0.95 * WORKFLOWS
-        app.upkeep()  # those that were told and not granted have lost nothing
+        app.upkeep()  # workflows that were reported and not claimed have lost nothing
         assert_finalized_once(app, ids)
 
 
@@ -90,14 +90,14 @@ def race(members: list[Member], what: str, ids: Sequence[int]) -> list[dict[str,
 
 
 def tell_of(tried: list[dict[str, Any]]) -> None:
-    """For whoever reads the test's output; how long a claim takes is for bench/workflows.py to say."""
+    """For the output of the test; bench/workflows.py measures how long a claim takes."""
     seconds = [each["seconds"] for each in tried]
     spread = ", ".join(f"p{round(part * 100)} {percentile(seconds, part) * 1000:.1f} ms" for part in (0.5, 0.95, 0.99))
     print(f"{len(tried)} claims: {dict(Counter(each['reason'] for each in tried))}; {spread}")
 
 
 def assert_finalized_once(app: dibs.Dibs, ids: list[int]) -> None:
-    """Nothing is left in between, everybody was told the same, and each finalizer ran once."""
+    """No workflow is unfinished, all processors got the same replies, and each finalizer ran once."""
     assert run(app, app._store.finalization.due_finalizations()) == []
     assert not app.list_workflows(state="running")
     assert not app.list_workflows(state="finalizing")

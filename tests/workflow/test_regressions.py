@@ -24,7 +24,7 @@ from tests.helpers.workflow_consistency import Books, assert_books
 
 
 class WorkflowDriver:
-    """Somebody who does everything by hand, and looks into the books after every move."""
+    """Runs workflows by single calls, and checks the counters after every call."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         self.url, self.clock = url, clock

@@ -113,7 +113,7 @@ def test_finalization_attempts_are_listed_newest_first_up_to_a_limit(app: Any) -
 
 
 def test_workflows_are_searched_in_bounded_ranges(app: Any) -> None:
-    """However rare, and whatever lies between: one call looks at `span`, the next goes on where it ended."""
+    """One call reads `span` workflows, the next continues where it ended."""
     rare = start(app, step("one"), name="rare")
     often = [start(app, step("one"), name="often") for _ in range(5)]
     assert find(app, 4, name="rare") == FoundWorkflows([], often[1])

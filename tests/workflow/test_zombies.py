@@ -85,7 +85,7 @@ def test_a_processor_whose_lease_ran_out_may_finalize_until_another_processor_cl
 
 
 def a_due_workflow(app: dibs.Dibs, finalizer: str | None) -> int:
-    """Its only step is done; nobody has finalized it."""
+    """Its only step is done; it is not finalized."""
     new = NewWorkflow(
         name="due",
         steps=[NewStep(name="last", task=NewTask("last"))],
@@ -115,7 +115,7 @@ def claim_by_another(app: dibs.Dibs, workflow_id: int) -> int:
 
 
 def refused(url: str, zombie: Member) -> object:
-    """What the zombie is told, which must not leave a trace."""
+    """The reply to the zombie, whose call must change nothing."""
     rows = tables.read(url)
     thaw(zombie.process.pid)
     told: object = zombie.hear()

@@ -60,7 +60,7 @@ ProcessorId = Annotated[
 TaskTypeName = Annotated[
     Name, Meta(description="The name by which the handler is found.", examples=["youtube_video_scrape"])
 ]
-Key = Annotated[Name, Meta(description="Makes it safe to repeat the request.")]
+IdempotencyKey = Annotated[Name, Meta(description="Makes it safe to repeat the request.")]
 Traceparent = Annotated[
     str,
     Meta(

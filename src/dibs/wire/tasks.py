@@ -22,8 +22,8 @@ from dibs.model.search import MAX_TEXT, BulkResult, DeadFilter, TaskFilter, Task
 from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask, SetAside, State
 from dibs.wire.fields import (
     MOMENT,
+    IdempotencyKey,
     JsonObject,
-    Key,
     MaxAttempts,
     Moment,
     Name,
@@ -348,7 +348,7 @@ class NewTaskBody(TaskOptions, frozen=True, kw_only=True):
     """A task to enqueue."""
 
     type: TaskTypeName = field(name="task_type")
-    key: Key | None = field(name="idempotency_key", default=None)
+    key: IdempotencyKey | None = field(name="idempotency_key", default=None)
 
     @classmethod
     def from_model(cls, task: NewTask) -> NewTaskBody:

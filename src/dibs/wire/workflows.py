@@ -17,7 +17,7 @@ from dibs.model.construct import constructor
 from dibs.model.task import NewTask, State
 from dibs.model.workflow import NewStep, NewWorkflow, OnFailure, StepKind, WorkflowFilter, WorkflowState, free_name
 from dibs.wire.fields import (
-    Key,
+    IdempotencyKey,
     Moment,
     Name,
     Query,
@@ -165,7 +165,7 @@ class SubWorkflowBody(RequestBody, frozen=True):
 class WorkflowBody(SubWorkflowBody, frozen=True):
     """A workflow to start."""
 
-    key: Key | None = field(name="idempotency_key", default=None)
+    key: IdempotencyKey | None = field(name="idempotency_key", default=None)
 
     @classmethod
     def from_model(cls, new: NewWorkflow) -> Self:

@@ -15,14 +15,14 @@ from tests.server.conftest import Served
 
 
 class Site:
-    """A running server, and who visits it."""
+    """A running server and its visitors."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
         self._visitors: list[Visitor] = []
 
     def visitor(self, *scopes: str, **options: Any) -> Visitor:
-        """Somebody who has signed in with a new key; options as for create_key."""
+        """A visitor signed in with a new key; options as for create_key."""
         visitor = Visitor(self.served.url)
         self._visitors.append(visitor)
         if scopes:
@@ -31,7 +31,7 @@ class Site:
         return visitor
 
     def close(self) -> None:
-        """Everybody leaves."""
+        """Close all visitors."""
         for visitor in self._visitors:
             visitor.close()
 

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: how a statement runs on one, and what its errors mean."""
+"""Connections to PostgreSQL: how statements run on them, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ SQL = SqlFiles("dibs.store.postgres", "pyformat")
 POOL = 10
 POOL_TIMEOUT = 30.0
 
-NOTICES_DEATH: dict[str, Any] = {
+CLIENT_TIMEOUTS: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""How libpq notices that the other end is gone: within half a minute, idle (keepalives) or writing (tcp_user_timeout).
-Without these a worker would wait for hours on a server whose machine lost its power, its leases long run out."""
+"""How libpq notices a dead server: within half a minute, idle (keepalives) or writing (tcp_user_timeout). Without these
+settings a worker would wait for hours for a server that lost its power, long after its leases have expired."""
 
-NOTICED_THERE = {
+SERVER_TIMEOUTS = {
     "idle_in_transaction_session_timeout": "10s",
     "tcp_keepalives_idle": "15",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "30s",
 }
-"""How the server notices that we are gone, or frozen. It would keep the transaction of a client that lost its power
-between two statements for two hours: with its locks, which hide its tasks from every recovery."""
+"""How the server notices a dead or frozen client. Otherwise it would keep the transaction of a client that lost its
+power between two statements for two hours, with its locks, which hide the locked tasks from recovery."""
 
 NOT_EXECUTED = (
     errors.IdleInTransactionSessionTimeout,
@@ -66,7 +66,7 @@ NOT_EXECUTED = (
     errors.CannotConnectNow,
     psycopg_pool.PoolClosed,
 )
-"""Errors after which the statement certainly changed nothing, so that it may simply be run again."""
+"""Errors after which the statement certainly changed nothing, so that it may be run again."""
 
 
 def watchful(url: str) -> str:
@@ -74,24 +74,25 @@ def watchful(url: str) -> str:
     precedence. The client encoding is always UTF-8: one from the URL, from the environment (PGCLIENTENCODING) or from
     the defaults of the database would make dibs read bytes instead of text, or fail to send some texts."""
     url = without_reply_timeout(url)
-    said = _read(url)
-    added = {name: value for name, value in NOTICES_DEATH.items() if name not in said}
+    given = _read(url)
+    added = {name: value for name, value in CLIENT_TIMEOUTS.items() if name not in given}
     return make_conninfo(url, **added, client_encoding="UTF8")
 
 
 def _read(url: str) -> dict[str, Any]:
     try:
-        said = conninfo_to_dict(url)
-        if all(port.isdecimal() or not port for port in str(said.get("port", "")).split(",")):
-            return said
+        given = conninfo_to_dict(url)
+        if all(port.isdecimal() or not port for port in str(given.get("port", "")).split(",")):
+            return given
         reason = "the port is not a number"
     except psycopg.ProgrammingError as error:
         reason = str(error)
-    raise _unreadable(url, reason)  # not in the block above: the exception would carry libpq's
+    raise _unreadable(url, reason)  # not in the block above: the exception would carry the message of libpq
 
 
 def _unreadable(url: str, reason: str) -> InvalidValue:
-    """libpq quotes what it cannot read, which may be a part of the password: only names of options are shown."""
+    """The error for a URL that libpq cannot read. libpq quotes the text, which may be a part of the password: only
+    names of options are shown."""
     options = {option.keyword.decode() for option in Conninfo.get_defaults()}
     options |= set(re.findall(r"[?&]([A-Za-z_]+)=", url))
 
@@ -104,52 +105,52 @@ def _unreadable(url: str, reason: str) -> InvalidValue:
 
 
 def prepare_unless_pooled(connection: Session) -> None:
-    """Make the session ours, unless each transaction may run in another one. Behind a pooler the name of a statement
-    that we prepared may be the name of somebody else's, which would be run in its place."""
-    row = connection.execute(SETTLE, _as_noticed_there(connection)).fetchone()
-    if not _is_ours(row):
+    """Configure the session, unless a pooler may run each transaction in another session. Behind a pooler nothing is
+    prepared: another client may have prepared another statement under the same name."""
+    row = connection.execute(CONFIGURE, _session_settings(connection)).fetchone()
+    if not _is_own_session(row):
         connection.prepare_threshold = None
-        if _has_other_level(row):
+        if _has_other_isolation(row):
             connection.name_level()
 
 
 async def prepare_unless_pooled_async(connection: AsyncSession) -> None:
     """`prepare_unless_pooled`, awaited."""
-    row = await (await connection.execute(SETTLE, _as_noticed_there(connection))).fetchone()
-    if not _is_ours(row):
+    row = await (await connection.execute(CONFIGURE, _session_settings(connection))).fetchone()
+    if not _is_own_session(row):
         connection.prepare_threshold = None
-        if _has_other_level(row):
+        if _has_other_isolation(row):
             await connection.name_level()
 
 
 def is_pooled(connection: psycopg.Connection[Any]) -> bool:
-    """True where somebody stands between us and the server, and hands our transactions to its own sessions. It cannot
-    know which process will serve us, so it makes the number up that it tells us when we connect."""
+    """True behind a pooler that runs transactions in its own sessions. A pooler cannot know which process will run
+    them, so it invents the process id that it reports when a client connects."""
     row = connection.execute("SELECT pg_backend_pid() = %s::bigint", [connection.info.backend_pid]).fetchone()
-    return not _is_ours(row)
+    return not _is_own_session(row)
 
 
-SETTLE = """
+CONFIGURE = """
     SELECT count(set_config(name, value, false)) > 0, current_setting('default_transaction_isolation')
-    FROM unnest(%(names)s::text[], %(values)s::text[]) AS noticed (name, value)
-    WHERE pg_backend_pid() = %(told)s::bigint
+    FROM unnest(%(names)s::text[], %(values)s::text[]) AS setting (name, value)
+    WHERE pg_backend_pid() = %(reported)s::bigint
       AND (name NOT IN ('idle_in_transaction_session_timeout', 'lock_timeout') OR current_setting(name) = '0')"""
 
 
-def _as_noticed_there(connection: AnySession) -> dict[str, Any]:
+def _session_settings(connection: AnySession) -> dict[str, Any]:
     settings = {
-        **NOTICED_THERE,
+        **SERVER_TIMEOUTS,
         "default_transaction_isolation": LEVEL,
         "lock_timeout": lock_timeout_of(connection),
     }
-    return {"names": list(settings), "values": list(settings.values()), "told": connection.info.backend_pid}
+    return {"names": list(settings), "values": list(settings.values()), "reported": connection.info.backend_pid}
 
 
-def _is_ours(row: Any) -> bool:
+def _is_own_session(row: Any) -> bool:
     return bool(row[0])
 
 
-def _has_other_level(row: Any) -> bool:
+def _has_other_isolation(row: Any) -> bool:
     return bool(row[1] != LEVEL)
 
 
@@ -157,9 +158,9 @@ Pool = TypeVar("Pool", bound=psycopg_pool.ConnectionPool[Any] | psycopg_pool.Asy
 
 
 def newest_first(pool: Pool) -> Pool:
-    """The pool, which from now on lends the connection that came back last. By itself it lends them in turn: each then
-    has its own plans to make, ten times for each statement until PostgreSQL settles on one, and anew ever so often."""
-    pool._pool = _Stack()  # one attribute of its insides; a test tells if that is no longer so
+    """Let the pool lend the connection that was returned last. By default it lends them in turn: each connection then
+    makes its own plans, ten times for each statement until PostgreSQL keeps one, and again from time to time."""
+    pool._pool = _Stack()  # a private attribute; a test fails if psycopg changes it
     return pool
 
 
@@ -168,22 +169,22 @@ class _Stack(deque[Any]):
 
 
 class PostgresExecutor:
-    """Runs statements on a connection, on behalf of one caller; `now` is None for the database's own clock. `ends`:
-    where to leave what must be done at the end of the operation."""
+    """Runs statements on a connection, for one author; `now` is None for the clock of the database. `ends` closes the
+    transaction at the end of the operation."""
 
     def __init__(self, connection: psycopg.Connection[Any], ends: ExitStack, now: int | None, by: str | None) -> None:
         self._connection = connection
         self._ends = ends
-        self._together = False
+        self._in_transaction = False
         self._names_level = getattr(connection, "names_level", False)
         self._signature = {"now": now, "by": by}
 
     def begin(self) -> None:
-        """From here on the statements are one transaction, until `ends` closes."""
-        if not self._together:
+        """Begin a transaction for the following statements. It ends when `ends` closes."""
+        if not self._in_transaction:
             for_user = begins_for_user(self._connection)
             self._ends.enter_context(self._connection.transaction())
-            self._together = True
+            self._in_transaction = True
             if for_user:
                 self._connection.execute(BEGIN_AT_LEVEL)
 
@@ -191,7 +192,7 @@ class PostgresExecutor:
         """The rows of the statement."""
         if not isinstance(statement, Statement):
             return self._control(statement)
-        if self._names_level and not self._together:
+        if self._names_level and not self._in_transaction:
             with self._connection.transaction():
                 return self._execute(statement)
         return self._execute(statement)
@@ -205,7 +206,7 @@ class PostgresExecutor:
             return cursor.fetchall() if _has_rows(cursor) else []
 
     def _control(self, step: Instruction) -> Rows:
-        """A step that is no statement."""
+        """Run an instruction that is not a statement."""
         self.begin()
         refused = [(as_refusal(step.error),)] if isinstance(step, RollBackToSavepoint) else []
         for sql in SAVEPOINTS.get(type(step), ()):
@@ -228,16 +229,16 @@ class AsyncPostgresExecutor:
     ) -> None:
         self._connection = connection
         self._ends = ends
-        self._together = False
+        self._in_transaction = False
         self._names_level = getattr(connection, "names_level", False)
         self._signature = {"now": now, "by": by}
 
     async def begin(self) -> None:
-        """From here on the statements are one transaction, until `ends` closes."""
-        if not self._together:
+        """Begin a transaction for the following statements. It ends when `ends` closes."""
+        if not self._in_transaction:
             for_user = begins_for_user(self._connection)
             await self._ends.enter_async_context(self._connection.transaction())
-            self._together = True
+            self._in_transaction = True
             if for_user:
                 await self._connection.execute(BEGIN_AT_LEVEL)
 
@@ -245,7 +246,7 @@ class AsyncPostgresExecutor:
         """The rows of the statement."""
         if not isinstance(statement, Statement):
             return await self._control(statement)
-        if self._names_level and not self._together:
+        if self._names_level and not self._in_transaction:
             async with self._connection.transaction():
                 return await self._execute(statement)
         return await self._execute(statement)
@@ -259,7 +260,7 @@ class AsyncPostgresExecutor:
             return await cursor.fetchall() if _has_rows(cursor) else []
 
     async def _control(self, step: Instruction) -> Rows:
-        """A step that is no statement."""
+        """Run an instruction that is not a statement."""
         await self.begin()
         refused = [(as_refusal(step.error),)] if isinstance(step, RollBackToSavepoint) else []
         for sql in SAVEPOINTS.get(type(step), ()):
@@ -268,7 +269,7 @@ class AsyncPostgresExecutor:
 
 
 def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
-    # Asking `cursor.description` would make an object for every column, 25 µs a statement.
+    # `cursor.description` would make an object for every column, 25 µs a statement.
     return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
@@ -329,7 +330,7 @@ def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
     if isinstance(error, (errors.LockNotAvailable, errors.QueryCanceled)):
         return StoreBusy(f"PostgreSQL gave up waiting ({text}).")
     if isinstance(error, NOT_EXECUTED):
-        return StoreUnavailable(f"PostgreSQL could not do it now ({text}).")
+        return StoreUnavailable(f"PostgreSQL could not run it now ({text}).")
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return StoreUnavailable(f"PostgreSQL is read-only ({text}).", hint=READ_ONLY)
     if isinstance(error, errors.InsufficientPrivilege):

@@ -151,9 +151,9 @@ def _books(connection: psycopg.Connection[Any]) -> Iterator[Check]:
     for name, hint in (
         (
             "books_tokens",
-            "A task's token differs from the last one its history issued: somebody wrote past dibs.",
+            "A task's token differs from the last one its history issued: another program changed the tables.",
         ),
-        ("books_states", "A task's state differs from where its history ends: somebody wrote past dibs."),
+        ("books_states", "A task's state differs from where its history ends: another program changed the tables."),
     ):
         with connection.transaction():  # they read every task: a timeout for ordinary statements does not apply
             connection.execute("SET LOCAL statement_timeout = 0")

@@ -32,13 +32,12 @@ Connection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 
 def is_connection(given: Any) -> bool:
-    """True for what IsolatedPostgresStore can use."""
+    """True for a connection that IsolatedPostgresStore can use."""
     return isinstance(given, (psycopg.Connection, psycopg.AsyncConnection))
 
 
 class IsolatedPostgresStore:
-    """Runs every operation on the connection. The schema is created when it is missing: also after a rollback, which
-    takes it away together with all that was in it.
+    """Runs every operation on the connection. A missing schema is created, also after a rollback that removed it.
 
     The connection of an event loop is used by blocking calls: a test waits for each of them anyway.
     """
@@ -68,7 +67,7 @@ class IsolatedPostgresStore:
 
     @property
     def types(self) -> TypeCache:
-        """The registered task types: never kept, because a rollback takes them away."""
+        """The registered task types: never cached, because a rollback removes them."""
         return TypeCache()
 
     @property
@@ -96,7 +95,7 @@ class IsolatedPostgresStore:
         return await execution.run_async(self, operation, by, on, idle)
 
     def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
-        """See SqlEngine. On behalf of `on` the operation joins the transaction and leaves the commit to the program."""
+        """See SqlEngine. With `on`, the operation joins the transaction, which the program commits."""
         _check_same(on, self._given)
         if isinstance(self._given, psycopg.AsyncConnection) and self._given.lock.locked():
             raise InvalidValue("Another coroutine is using the connection.", hint="Await it first.")
@@ -130,18 +129,18 @@ class IsolatedPostgresStore:
         return result
 
     def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
-        """Nothing: the tables are always of this version."""
+        """Do nothing: the tables always have the schema of this version."""
         return []
 
     def maintain(self) -> None:
-        """Nothing: the tables do not live long."""
+        """Do nothing: the tables are short-lived."""
 
     def doctor(self) -> list[Check]:
-        """Nothing to look at."""
+        """No checks."""
         return []
 
     def close(self) -> None:
-        """Wake whoever waits. The tables stay until `drop`: a client may be closed and used again."""
+        """Wake the waiters. The tables stay until `drop`: a client may be closed and used again."""
         self.wakeups.close()
         self.wakeups = LocalWakeups()
 
@@ -155,7 +154,7 @@ class IsolatedPostgresStore:
             connection.rollback()
 
     def drop(self) -> None:
-        """Remove the schema, and give the connection its search path back."""
+        """Remove the schema, and restore the search path of the connection."""
         idle = not self.in_transaction
         with _Blocking(self._given) as connection:
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self._schema)))
@@ -172,7 +171,7 @@ class IsolatedPostgresStore:
         if row[0] != self._schema:
             self._path = row[1]
             self._create(connection, row[1])
-        if idle and self.in_transaction:  # a rollback of what comes next must not take the tables away
+        if idle and self.in_transaction:  # a rollback of later statements must not remove the tables
             connection.commit()
 
     def _create(self, connection: psycopg.Connection[Any], path: str) -> None:
@@ -185,7 +184,7 @@ class IsolatedPostgresStore:
 
 
 class _Blocking:
-    """A connection to use by blocking calls: the connection itself, or for that of an event loop one on its socket."""
+    """A connection for blocking calls: the connection itself, or for an async connection another one on its socket."""
 
     def __init__(self, given: Connection) -> None:
         self._given = given
@@ -197,7 +196,7 @@ class _Blocking:
         pgconn = self._given.pgconn
         self._handlers = pgconn.notice_handler, pgconn.notify_handler
         self._made = made = psycopg.Connection(pgconn)
-        made.prepare_threshold = None  # the names of prepared statements are the other's
+        made.prepare_threshold = None  # the async connection owns the names of prepared statements
         made._autocommit = self._given.autocommit
         return made
 
@@ -205,12 +204,12 @@ class _Blocking:
         if self._made is not None:
             pgconn = self._made.pgconn
             pgconn.notice_handler, pgconn.notify_handler = self._handlers
-            del self._made.pgconn  # or it would complain of being left open
+            del self._made.pgconn  # otherwise psycopg warns that it was not closed
 
 
 def _check_same(on: Any, connection: Connection) -> None:
     if on is not None and on is not connection:
         raise InvalidValue(
-            "Inside of isolated(app, on=connection) every task goes over that connection; this is another one.",
+            "Inside isolated(app, on=connection) every operation uses that connection; this is another connection.",
             hint="Hand the same connection to app.on() and to isolated().",
         )

@@ -1,8 +1,8 @@
 """Sessions that bound the time in which PostgreSQL must answer.
 
-A frozen server (SIGSTOP, a paused virtual machine, a disk that hangs) goes on acknowledging packets, so neither
-keepalives nor tcp_user_timeout notice it, and a call would wait for ever. Where no byte arrives for longer than the
-operation allows, the session is closed. What became of a write is then unknown, as after any broken connection.
+A frozen server (SIGSTOP, a paused virtual machine, a disk that hangs) keeps acknowledging packets, so neither
+keepalives nor tcp_user_timeout notice it, and a call would wait for ever. If no byte arrives for longer than the
+operation allows, the session is closed. The outcome of a write is then unknown, as after any broken connection.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ LONG = frozenset({
 
 SHORTER = 2 / 3
 SHORT = frozenset({"claim_status", "heartbeat", "next_due", "progress", "renew", "start"})
-"""What keeps a lease alive: a worker renews after a third of its lease, and must have time to reach another server."""
+"""Operations that keep a lease alive: a worker renews after a third of its lease, and must have time to reach another
+server."""
 
 MIGRATING = 3600.0
 """Seconds for each statement of a migration, which may have to wait for a lock and rewrite a large table."""
 
 LOCKS = 0.5
 """The part of the bound after which PostgreSQL itself gives up waiting for a lock. Such a call certainly changed
-nothing (StoreBusy), and leaves no process on the server that goes on waiting for a client that is gone."""
+nothing (StoreBusy), and leaves no process on the server that waits for a client that is gone."""
 
 CANCEL_WITHIN = 5.0
-"""Seconds that the request to cancel an abandoned read has, in a thread that nobody waits for."""
+"""Seconds for the request to cancel an abandoned read, in a background thread."""
 
 _PARAMETER = re.compile(r"([?&])reply_timeout=([^&#]*)(&?)")
 
@@ -116,14 +117,14 @@ def async_sessions_of(url: str) -> type[AsyncSession]:
 
 
 def expect_reply(session: AnySession, operation: Operation[Any]) -> None:
-    """From here on the session waits for replies to this operation."""
+    """Set the bound on replies for this operation."""
     session.waits_for = operation.name
     session.reply_within = session.reply_timeout * _share(operation.name)
     session.may_cancel = not operation.writes
 
 
 def expect_long_reply(session: Session, what: str, seconds: float | None = None) -> None:
-    """From here on the session does something for which PostgreSQL may need long."""
+    """Set a longer bound on replies, for work that may take long."""
     session.waits_for = what
     session.reply_within = session.reply_timeout and (seconds or session.reply_timeout * LONGER)
 
@@ -133,12 +134,12 @@ def _share(name: str) -> float:
 
 
 def lock_timeout_of(session: AnySession) -> str:
-    """The setting of that name for a session: 0 for none."""
+    """The value of `lock_timeout` for a session; 0 for no bound."""
     return f"{session.reply_timeout * LOCKS * 1000:.0f}ms"
 
 
 def bounded(steps: PQGen[T], seconds: float) -> PQGen[T]:
-    """The steps of psycopg, ended when no byte has come for so many seconds; 0 for no bound. psycopg looks in here
+    """The steps of psycopg, ended when no byte has come for so many seconds; 0 for no bound. psycopg calls this
     whenever the socket is ready, and (since 3.2.13) every tenth of a second while it is not: only then the clock is
     read. So the bound costs a statement less than a microsecond."""
     silent_since: float | None = None
@@ -163,7 +164,7 @@ class _Silence(Exception):
 
 
 def give_up(session: AnySession) -> Unanswered:
-    """Close the session, which does not wait for the server, and say so in the log."""
+    """Close the session without waiting for the server, and log it."""
     seconds, server, process = session.reply_within, _server_of(session), session.info.backend_pid
     if session.may_cancel:
         _cancel(session)
@@ -181,20 +182,20 @@ def _server_of(session: AnySession) -> str:
 
 
 def _cancel(session: AnySession) -> None:
-    """Ask the server to end what nobody waits for, in the background: a frozen server does not answer that either.
+    """Ask the server to cancel an abandoned read, in the background: a frozen server does not answer that either.
 
-    Only a read. To cancel a write could end the wait of its COMMIT for a synchronous standby: the row would be visible
-    without being replicated, and the caller's repeated call would be acknowledged for it."""
+    Never a write: that could end the wait of its COMMIT for a synchronous standby. The row would be visible without
+    being replicated, and the repeated call would be acknowledged because of it."""
     if not psycopg.capabilities.has_cancel_safe():
         return
     with suppress(psycopg.Error):
         cancel = session.pgconn.cancel_conn()
         cancel.start()
-        threading.Thread(target=_follow, args=(cancel,), name="dibs-cancel", daemon=True).start()
+        threading.Thread(target=_send_cancel, args=(cancel,), name="dibs-cancel", daemon=True).start()
 
 
-def _follow(cancel: Any) -> None:
-    """Send the request, and wait until the server has taken it."""
+def _send_cancel(cancel: Any) -> None:
+    """Send the request, and wait until the server has accepted it."""
     ends = time.monotonic() + CANCEL_WITHIN
     with suppress(psycopg.Error, OSError), selectors.DefaultSelector() as selector:
         while (wants := cancel.poll()) in _EVENTS and time.monotonic() < ends:

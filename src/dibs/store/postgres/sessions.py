@@ -5,7 +5,7 @@ REPEATABLE READ it would fail instead, or read from an old snapshot, so the leve
 administrator chose as default_transaction_isolation. It is set:
 
 - in a session that is ours, once, as a setting of the session;
-- behind a pooler, where a setting would stay behind in somebody else's session, by each transaction that names the
+- behind a pooler, where a setting would stay in the session of another client, by each transaction that names the
   level when it begins. Only where the default is another level: there each statement becomes such a transaction, for
   two more round trips;
 - on a connection that the user hands in, for a transaction that dibs itself begins. A transaction of the user keeps

@@ -1,4 +1,4 @@
-"""The store in a PostgreSQL database: a pool of connections, every statement a transaction unless it must not be."""
+"""The PostgreSQL store: a pool of connections. Every statement is a transaction, unless the operation needs one."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ help. After any other error each is run again alone, because one of them may be 
 
 TRIES = 4
 TRIES_UNANSWERED = 2
-"""Tries of a read that is not answered in time: each takes as long as its bound."""
+"""Attempts of a read that is not answered in time: each takes as long as its bound."""
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
 ASK_AGAIN = 2.0
 """Seconds after which a request for a connection is made anew. While the server is away the pool tries ever more
-rarely for those who wait, and was still asleep 20 s after an outage of 40; for a new request it tries at once."""
+rarely for waiting requests, and still slept 20 s after an outage of 40 s; for a new request it tries at once."""
 
 STILL_CONNECTED = ("40", "53", "55", "57014")
 """SQLSTATEs (or their classes) of operational errors after which the connection can still be used."""
@@ -91,13 +91,15 @@ after an ANALYZE: a plan made while the table was empty would read millions of r
 minute. Planning everything again costs some milliseconds each time."""
 
 PLANS_RENEWED_AFTER = 1.0
-"""Seconds after which an operation that nobody waits for makes them anew. An idle worker looks every two seconds, so
-the claim that follows a wake-up finds plans that are made already."""
+"""Seconds after which an idle operation makes them anew. An idle worker claims every two seconds, so the claim after a
+wake-up finds plans that are made already."""
 
 
 class PostgresStore:
-    """Connects when first needed, anew in a forked child, and migrates. `_opening` guards `_open`, and is held for no
-    longer than it takes to make the objects: nobody waits there for a server."""
+    """A store in a PostgreSQL database. It connects when first used, and again in a forked child, and migrates.
+
+    `_opening` guards `_open`. It is held only while objects are made, never while a server is waited for.
+    """
 
     served = False
     many_writers = True
@@ -266,19 +268,19 @@ class PostgresStore:
                 return opened.committed(operation, result)
 
     def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
-        """Apply what is missing; the names of the migrations that were applied."""
+        """Apply the missing migrations; the names of those that were applied."""
         patience = _Patience()
         while True:
             try:
                 return [migration.name for migration in migrate(self._url, note=note)]
-            except ServerUnreachable as away:
-                time.sleep(patience.pause_after(away))
+            except ServerUnreachable as unreachable:
+                time.sleep(patience.pause_after(unreachable))
 
     def maintain(self) -> None:
-        """Nothing: PostgreSQL's autovacuum is set up by the migrations."""
+        """Do nothing: the migrations have set up autovacuum."""
 
     def doctor(self) -> list[Check]:
-        """Look for damage and for settings that would cost a guarantee."""
+        """Check for damage, and for settings that would break a guarantee."""
         try:
             with sessions_of(self._url).connect(watchful(self._url), autocommit=True) as connection:
                 expect_long_reply(connection, "doctor")
@@ -287,15 +289,15 @@ class PostgresStore:
             raise translate(error, writing=False) from error
 
     def close(self) -> None:
-        """Let go of all connections; the next operation opens them again."""
-        self._let_go()
+        """Close all connections; the next operation opens them again."""
+        self._detach()
 
     async def close_async(self) -> None:
         """`close`, without blocking the event loop."""
-        if (opened := await asyncio.to_thread(self._let_go)) is not None:
-            await opened.close_async()  # last: by now nobody can open another pool there
+        if (opened := await asyncio.to_thread(self._detach)) is not None:
+            await opened.close_async()  # last: from now on no call opens another pool
 
-    def _let_go(self) -> _Open | None:
+    def _detach(self) -> _Open | None:
         with self._opening:
             opened, self._open = self._open, None
             self._finalize()
@@ -304,7 +306,7 @@ class PostgresStore:
     def _run_joined(self, operation: Operation[T], by: str | None, on: Any) -> T:
         if not isinstance(on, psycopg.Connection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
-            raise InvalidValue(f"A {type(on).__name__} is no connection that Dibs can use.", hint=hint)
+            raise InvalidValue(f"A {type(on).__name__} is not a connection that Dibs can use.", hint=hint)
         refuse_client_encoding(on)
         self._opened()
         try:
@@ -317,7 +319,7 @@ class PostgresStore:
     async def _run_joined_async(self, operation: Operation[T], by: str | None, on: Any) -> T:
         if not isinstance(on, psycopg.AsyncConnection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
-            raise InvalidValue(f"A {type(on).__name__} is no connection that AsyncDibs can use.", hint=hint)
+            raise InvalidValue(f"A {type(on).__name__} is not a connection that AsyncDibs can use.", hint=hint)
         refuse_client_encoding(on)
         await self._opened_async()
         try:
@@ -343,7 +345,7 @@ class PostgresStore:
         return self._clock() if self._clock else None
 
     def _opened(self, patience: _Patience | None = None) -> _Open:
-        """The connections to a database whose schema was checked. Waits for a server that cannot be reached."""
+        """The connections, after the schema was checked. Waits for a server that cannot be reached."""
         opened = self._open
         if opened is not None and opened.checked and opened.pid == os.getpid():
             return opened
@@ -351,14 +353,14 @@ class PostgresStore:
         while True:
             try:
                 opened = self._reach()
-            except ServerUnreachable as away:
-                time.sleep(patience.pause_after(away))
+            except ServerUnreachable as unreachable:
+                time.sleep(patience.pause_after(unreachable))
                 continue
-            if opened is self._open:  # not closed again while we waited
+            if opened is self._open:  # not closed meanwhile
                 return opened
 
     async def _opened_async(self, patience: _Patience | None = None) -> _Open:
-        """`_opened`, without blocking the event loop; what was closed again while we waited for it is of no use."""
+        """`_opened`, without blocking the event loop. Connections that were closed meanwhile are opened again."""
         opened = self._open
         if opened is not None and opened.checked and opened.pid == os.getpid():
             return opened
@@ -366,29 +368,29 @@ class PostgresStore:
         while (opened := self._open) is None or not opened.checked or opened.pid != os.getpid():
             try:
                 await asyncio.to_thread(self._reach)
-            except ServerUnreachable as away:
-                await asyncio.sleep(patience.pause_after(away))
+            except ServerUnreachable as unreachable:
+                await asyncio.sleep(patience.pause_after(unreachable))
         return opened
 
     def _reach(self) -> _Open:
-        """One attempt to reach the database and check its schema. Callers that wait for each other's attempt share what
-        it found: in turn, each of twenty would wait for a silent server."""
-        asked_at, opened = time.monotonic(), self._made()
+        """Try once to reach the database and check its schema. Callers that wait for the attempt of another caller
+        share its result: otherwise twenty callers would wait for a silent server one after the other."""
+        started_at, opened = time.monotonic(), self._made()
         with opened.checking:
             if opened.checked:
                 return opened
-            if opened.away_since > asked_at:
-                raise ServerUnreachable(opened.away)
+            if opened.unreachable_since > started_at:
+                raise ServerUnreachable(opened.unreachable_reason)
             try:
                 opened.connections.check_schema(self._may_migrate)
-            except ServerUnreachable as away:
-                opened.away, opened.away_since = str(away), time.monotonic()
+            except ServerUnreachable as unreachable:
+                opened.unreachable_reason, opened.unreachable_since = str(unreachable), time.monotonic()
                 raise
             opened.checked = True
             return opened
 
     def _made(self) -> _Open:
-        """The connections of this process, of which there may be none yet."""
+        """The connections of this process. This does not connect."""
         opened = self._open
         if opened is not None and opened.pid == os.getpid():
             return opened
@@ -410,15 +412,15 @@ def _connections_to(url: str) -> PostgresConnections:
 
 
 def _nothing() -> None:
-    """What there is to close before anything was opened."""
+    """Close a store that has no connections yet."""
 
 
 _abandoned: list[Any] = []
-"""What a forked child inherited: closing it would say goodbye to the server on the parent's sockets."""
+"""Connections that a forked child inherited. They are never closed: that would end the connections of the parent."""
 
 
 def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], by: str | None, now: int | None) -> Any:
-    """The result of the operation's steps, run on this connection; `now` is None for the database's own clock."""
+    """Run the statements of the operation on this connection; `now` is None for the clock of the database."""
     with ExitStack() as ends:
         executor = PostgresExecutor(connection, ends, now, by)
         if operation.atomic:
@@ -427,14 +429,14 @@ def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], by: s
 
 
 def begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
-    """True where psycopg would begin a transaction with the first statement, which the user is to commit. It must be
-    begun before `connection.transaction()`, which would commit it; inside, that is a savepoint."""
+    """True if psycopg would begin a transaction of the user with the first statement. It must be begun before
+    `connection.transaction()`, which would otherwise commit it; inside a transaction that sets a savepoint."""
     idle = connection.info.transaction_status == TransactionStatus.IDLE
     return operation.atomic and idle and not connection.autocommit
 
 
 def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: int) -> None:
-    # A read changes nothing, so it may be run again whatever happened to it.
+    # A read changes nothing, so it may be run again after any error.
     again = isinstance(error, NOT_EXECUTED if operation.writes else (*NOT_EXECUTED, psycopg.OperationalError))
     most = TRIES_UNANSWERED if isinstance(error, Unanswered) else TRIES
     if tries >= most or not again:
@@ -448,24 +450,24 @@ def pause_before(retry: int) -> float:
 
 
 class _Patience:
-    """How long to go on asking for a connection."""
+    """How long a call waits for a connection."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + POOL_TIMEOUT
         self._attempts = 0
 
-    def pause_after(self, away: ServerUnreachable) -> float:
-        """Seconds to wait after another attempt to reach the server failed; raises where that has gone on for too long.
-        An outage is told in the log."""
-        outages().failed(str(away))
+    def pause_after(self, unreachable: ServerUnreachable) -> float:
+        """Seconds to wait after a failed attempt to reach the server; raises StoreUnavailable after POOL_TIMEOUT
+        seconds. An outage is logged."""
+        outages().failed(str(unreachable))
         left = self._until - time.monotonic()
         if left <= 0:
-            raise _unreachable(str(away)) from away
+            raise _unreachable(str(unreachable)) from unreachable
         self._attempts += 1
         return min(left, pause_before(self._attempts))
 
     def wait_on(self, error: PoolTimeout) -> None:
-        """Ask again, unless that has gone on for too long."""
+        """Continue after a timeout of the pool; raises StoreUnavailable after POOL_TIMEOUT seconds."""
         if time.monotonic() >= self._until:
             raise _unreachable(outages().reason or str(error)) from error
 
@@ -493,7 +495,7 @@ class PostgresConnections:
         migrate(self._url, may_migrate)
 
     def plans_are_old(self, connection: Any, *, idle: bool = False) -> bool:
-        """True once in PLANS_KEPT_FOR seconds of a connection that keeps any; sooner where there is time for it."""
+        """True once in PLANS_KEPT_FOR seconds for a connection that keeps plans; sooner for an idle operation."""
         if connection.prepare_threshold is None:
             return False
         now = time.monotonic()
@@ -504,18 +506,18 @@ class PostgresConnections:
         return True
 
     def trusts(self, connection: AnySession) -> bool:
-        """False for a connection that was made before others of its time were found broken, or read-only. To ask each
-        whether it still works would take a round trip, and on a frozen server as long as its reply may take."""
+        """False for a connection that was made before another one was found broken or read-only. A check of each
+        connection would take a round trip, and on a frozen server as long as the bound on its reply."""
         return connection.made_at > self._trusted_since
 
     def distrust(self, connection: AnySession | None) -> None:
-        """Close all connections made so far, each when it is next taken from its pool: those of the time of this one.
-        Where that was done since this one was made, later ones are better, and stay."""
+        """Close all connections made until now, each when it is next taken from its pool. Without effect if that was
+        done since this connection was made: later connections stay."""
         if connection is not None and self.trusts(connection):
             self._trusted_since = time.monotonic()
 
     def broke(self, connection: AnySession | None, error: psycopg.Error) -> None:
-        """If one connection broke, others probably did."""
+        """Distrust the other connections if this one broke: they probably broke too."""
         if isinstance(error, psycopg.OperationalError) and not (error.sqlstate or "").startswith(STILL_CONNECTED):
             self.distrust(connection)
 
@@ -576,8 +578,8 @@ class _Open:
         self.connections = connections
         self.checked = False
         self.checking = threading.Lock()  # guards the two below, and an attempt to check
-        self.away = ""
-        self.away_since = 0.0
+        self.unreachable_reason = ""
+        self.unreachable_since = 0.0
         self.coalescer: Coalescer[CoalesceKey, Operation[Any], Any] = Coalescer()
         self._async_coalescers: weakref.WeakKeyDictionary[
             asyncio.AbstractEventLoop, AsyncCoalescer[CoalesceKey, Operation[Any], Any]

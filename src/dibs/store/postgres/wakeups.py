@@ -1,7 +1,7 @@
 """Wake-ups on PostgreSQL: NOTIFY, sent after the commit by a thread of its own.
 
 A NOTIFY inside the writing transaction would make all commits of the database wait for each other. Sent afterwards
-and for many writes together it costs the writer nothing; one that gets lost is made up for by polling.
+and once for many writes it costs the writer nothing. A lost notification only costs time, because waiters also poll.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from dibs.store.wakeups import Wakeups
 CHANNEL = "dibs"
 SHORTEST, LONGEST = 0.002, 0.05
 """Seconds between two notifications of this process: writes in between share the next one. The pause doubles while
-writes keep coming, since whoever can work then is working; a write after a pause is told at once."""
+writes keep coming, because the workers are busy then; a write after a pause is sent at once."""
 
 LISTEN_FOR = 0.25
 RECONNECT_AFTER = 1.0
-LOOK_EVERY = 10.0
-"""Seconds after which the session that listens is asked whether its server is still the primary, and answers."""
+CHECK_INTERVAL = 10.0
+"""Seconds between two checks that the server of the listening session answers and is still the primary."""
 
 OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 
 
 class PostgresWakeups(Wakeups):
-    """Listens while somebody waits; notifies others of this process's own writes."""
+    """Listens while a caller waits, and notifies other processes of the writes of this process."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
-        self._written: queue.SimpleQueue[None] = queue.SimpleQueue()  # no Event, in which Ctrl-C can keep a lock
+        self._written: queue.SimpleQueue[None] = (
+            queue.SimpleQueue()
+        )  # not an Event, whose lock Ctrl-C could leave taken
         self._notifier: threading.Thread | None = None
         self._own: int | None = None
         self._starting = threading.Lock()
 
     def wrote(self) -> None:
-        """This process changed something: wake its own waiters now, and those of others soon."""
+        """Report a write of this process: wake its own waiters now, and those of other processes soon."""
         self.wake()
         self._written.put(None)
         if self._notifier is None:
@@ -57,10 +59,10 @@ class PostgresWakeups(Wakeups):
                 pooled = is_pooled(connection)
                 if not pooled:
                     self._listen(connection)
-            while pooled and self.wanted:  # a pooler would give the session that listens to somebody else
+            while pooled and self.wanted:  # a pooler would give the listening session to another client
                 self.pause(RECONNECT_AFTER)
         except psycopg.errors.IdleSessionTimeout:
-            return  # the server ends sessions that say nothing; connect again at once
+            return  # the server ends idle sessions; connect again at once
         except psycopg.Error:
             self.pause(RECONNECT_AFTER)  # waiters poll anyway; the next connection may succeed
 
@@ -68,7 +70,7 @@ class PostgresWakeups(Wakeups):
         """See Wakeups."""
         super().close()
         self._written.put(None)
-        with self._starting:  # from here on it has been started, or never will be
+        with self._starting:  # now the notifier has been started, or never will be
             notifier = self._notifier
         if notifier is not None:
             notifier.join(timeout=5)
@@ -77,20 +79,20 @@ class PostgresWakeups(Wakeups):
         if self._notifier is not None or self._closed:
             return
         notifier = threading.Thread(target=self._notify, name="dibs-notifier", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends: others find it by polling
+        with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends: other processes poll
             notifier.start()
             self._notifier = notifier
 
     def _listen(self, connection: Session) -> None:
         connection.execute(f"LISTEN {CHANNEL}")
-        self.wake()  # what was written before we listened
-        looked_at = time.monotonic()
+        self.wake()  # for writes before LISTEN
+        checked_at = time.monotonic()
         while self.wanted:
-            if time.monotonic() - looked_at >= LOOK_EVERY:
+            if time.monotonic() - checked_at >= CHECK_INTERVAL:
                 _check_is_primary(connection)
-                looked_at = time.monotonic()
+                checked_at = time.monotonic()
             for notice in connection.notifies(timeout=LISTEN_FOR, stop_after=1):
-                if notice.pid != self._own:  # our waiters know what we wrote ourselves
+                if notice.pid != self._own:  # `wrote` has woken the waiters of this process
                     self.wake()
 
     def _notify(self) -> None:
@@ -98,11 +100,11 @@ class PostgresWakeups(Wakeups):
             try:
                 self._notify_while_connected()
             except psycopg.errors.IdleSessionTimeout:
-                self._notify_again()  # at once: the server works, it ends sessions that say nothing
+                self._notify_again()  # at once: the server works, it only ends idle sessions
             except psycopg.Error:
                 self._notify_again()
                 self.pause(RECONNECT_AFTER)
-        self._written.put(None)  # for another notifier, which an interrupt while one was started may have left
+        self._written.put(None)  # ends a second notifier that an interrupted start may have left
 
     def _notify_again(self) -> None:
         """The notification that failed is sent over the next connection."""
@@ -126,8 +128,8 @@ class PostgresWakeups(Wakeups):
 
 
 def _check_is_primary(connection: Session, doing: str = "NULL") -> None:
-    """Refuse a session whose server has become read-only: nothing that is written since passes there. A server that
-    does not answer at all ends the session by the bound on replies."""
+    """Raise OperationalError if the server has become read-only: it does not see later writes. If the server does not
+    answer at all, the bound on replies ends the session."""
     row = connection.execute(f"SELECT current_setting('transaction_read_only'), {doing}".encode()).fetchone()
     if row is None or row[0] != "off":
         raise psycopg.OperationalError("the server has become read-only")

@@ -1,4 +1,4 @@
-"""Where the server is, and the key that goes there and nowhere else."""
+"""The address of the server, and the API key, which is sent to this server only."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from dibs.version import __version__
 from dibs.wire.errors import KEY_APART
 
 CONNECT, ANSWER = 5.0, 30.0
-"""Seconds to reach the server, and for its answer beyond the wait that was asked for."""
+"""Seconds to connect to the server, and to wait for its answer in addition to the requested wait."""
 
 _VISIBLE = re.compile("[!-~]+")
 
 
 class Address:
-    """The server's URL and our key, which no error and no repr shows."""
+    """The URL of the server and the API key. No error and no repr shows the key."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
             raise InvalidValue("The server's URL carries a name or a password.", hint=KEY_APART)
-        if not parts.hostname or parts.query or parts.fragment or not _port_is_fine(url):
-            raise InvalidValue(f"{redact_url(url)!r} names no server.", hint="Use http://host:8787 or https://host.")
+        if not parts.hostname or parts.query or parts.fragment or not _has_valid_port(url):
+            raise InvalidValue(
+                f"{redact_url(url)!r} is not the URL of a server.", hint="Use http://host:8787 or https://host."
+            )
         if api_key is not None and (type(api_key) is not str or not _VISIBLE.fullmatch(api_key)):
-            raise InvalidValue("The API key is not one of dibs.", hint="A key looks like dibs_<id>_<secret>.")
+            raise InvalidValue("The API key is not valid.", hint="A key looks like dibs_<id>_<secret>.")
         self.host = parts.netloc
         self._secure = parts.scheme == "https"
         self._base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
@@ -40,11 +42,11 @@ class Address:
         return f"Address({self._base!r})"
 
     def url(self, call: HttpCall) -> str:
-        """Where to send the call."""
+        """The URL of the call."""
         return self._base + call.path
 
     def client_options(self) -> dict[str, Any]:
-        """How to open a client: it follows no redirect and uses no proxy, so the key reaches this server alone."""
+        """The options of the HTTP client: no redirects and no proxy, so that the key reaches this server only."""
         headers = {"Accept": "application/json", "User-Agent": f"dibs/{__version__}"}
         if self._key is not None:
             headers["X-API-Key"] = self._key
@@ -54,17 +56,17 @@ class Address:
 
 
 def request_options(call: HttpCall, by: str | None) -> dict[str, Any]:
-    """What goes with the call: its body, its signature, and how long we wait for its answer."""
+    """The options of a request: body, signature and timeout."""
     headers: dict[str, str | bytes] = {}
     if call.body is not None:
         headers["Content-Type"] = "application/json"
-    if by is not None and (signature := by.strip(" ")):  # a header loses the spaces around it
+    if by is not None and (signature := by.strip(" ")):  # HTTP strips spaces around the value of a header
         headers["X-Dibs-Signature"] = signature.encode()
     timeout = httpx.Timeout(ANSWER, connect=CONNECT, read=ANSWER + call.wait)
     return {"content": call.body, "headers": headers, "timeout": timeout}
 
 
-def _port_is_fine(url: str) -> bool:
+def _has_valid_port(url: str) -> bool:
     try:
         httpx.URL(url)
         return urlsplit(url).port != 0

@@ -1,5 +1,4 @@
-"""The server's answers, read into the model. Fields that this dibs does not know are passed over: a newer server may
-send more."""
+"""Decode the server's answers into the model. Unknown fields are ignored: a newer server may send more."""
 
 from __future__ import annotations
 
@@ -16,24 +15,24 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 NOTHING_PENDING = "nothing_pending"
-"""The code that stands for the one refusal without a code: a claim that found no task."""
+"""The code for the only refusal that the server sends without a code: a claim that found no task."""
 
 
 class WireAnswer(Protocol[T_co]):
-    """A struct of `dibs.wire` that the server answers with."""
+    """A struct of `dibs.wire` that is an answer of the server."""
 
     def to_model(self) -> T_co:
-        """The answer in the words of the model."""
+        """The answer as a type of the model."""
 
 
 def reader(kind: type[WireAnswer[T]]) -> Callable[[bytes], T]:
-    """A function from an answer's bytes to the model."""
+    """A function that decodes the bytes of an answer into the model."""
     return decoder(kind, lambda answer: answer.to_model())
 
 
 def decoder(kind: type[Any], read: Callable[[Any], T]) -> Callable[[bytes], T]:
-    """A function from an answer's bytes to what `read` makes of the struct; StoreError where the server sends something
-    that this dibs does not understand."""
+    """A function that decodes the bytes of an answer and applies `read`. It raises StoreError for an answer that this
+    version of dibs does not understand."""
     decode = msgspec.json.Decoder(kind).decode
 
     def from_bytes(content: bytes) -> T:
@@ -48,16 +47,16 @@ def decoder(kind: type[Any], read: Callable[[Any], T]) -> Callable[[bytes], T]:
 
 
 def reader_or(kind: type[WireAnswer[T]], absent: Any) -> Callable[[bytes | None], Any]:
-    """The same, for a call whose answer may be that there is none; `absent` then."""
+    """`reader`, for a call with `or_none`: the result is `absent` if the answer is None."""
     read = reader(kind)
     return lambda content: absent if content is None else read(content)
 
 
 def not_understood(what: str) -> StoreError:
-    """The error for an answer that is not one of a dibs server."""
+    """The error for an answer that is not a valid answer of a dibs server."""
     return StoreError(
         f"The server's answer is not understood: {what}.",
-        hint="Check that the URL leads to a dibs server, and that it and this dibs are of about the same version.",
+        hint="Check that the URL is that of a dibs server, and that its version is close to the version of this dibs.",
     )
 
 
@@ -66,7 +65,7 @@ _decode_none_available = msgspec.json.Decoder(NoneAvailable).decode
 
 
 def read_refusal(content: bytes) -> Refusal | None:
-    """The server's refusal; None where the answer is not one of a dibs server."""
+    """The refusal; None if the answer is not one of a dibs server."""
     try:
         return _decode_refusal(content)
     except (msgspec.MsgspecError, ValueError):

@@ -1,7 +1,7 @@
-"""Wake-ups over HTTP: a long poll on a connection of its own, while somebody waits.
+"""Wake-ups over HTTP: a long poll on a connection of its own, while any caller waits.
 
-The server answers when it has noticed a change; a server that was restarted is another process and counts as one. A
-hint that gets lost is made up for by polling, so every error here only means a rest.
+The server answers after a change. A restarted server is another process, which counts as a change. Callers also poll,
+so a lost wake-up only costs time, and every error here is followed by a pause.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dibs.wire.history import WakeupsQuery, Woken
 _read_woken = reader(Woken)
 
 POLL = 15.0
-"""Seconds for which the server may hold back an answer."""
+"""Seconds for which the server may delay an answer."""
 
 SHORTEST, LONGEST = 0.5, 10.0
-"""Seconds to rest after an error: doubling."""
+"""Seconds to pause after an error, doubling."""
 
 
 class RemoteWakeups(Wakeups):
-    """Listens to the server."""
+    """Wake-ups from a server."""
 
     def __init__(self, address: Address) -> None:
         super().__init__()
@@ -50,21 +50,21 @@ class RemoteWakeups(Wakeups):
             self._socket = None
 
     def close(self) -> None:
-        """See Wakeups. The watcher sits in a read: only the end of its socket can end that early."""
+        """See Wakeups. The watcher blocks in a read, which only shutting down its socket ends."""
         self._closed = True
-        self._hang_up()
+        self._shut_down()
         super().close()
 
     def _listen(self, client: httpx.Client) -> None:
-        seen = self._ask(client, Woken("", 0), wait=0.0)
-        self.wake()  # what changed before we listened
+        seen = self._poll(client, Woken("", 0), wait=0.0)
+        self.wake()  # for changes before the first answer
         while self.wanted:
-            said = self._ask(client, seen, wait=POLL)
-            if said != seen:
+            newest = self._poll(client, seen, wait=POLL)
+            if newest != seen:
                 self.wake()
-            seen, self._failures = said, 0
+            seen, self._failures = newest, 0
 
-    def _ask(self, client: httpx.Client, seen: Woken, wait: float) -> Woken:
+    def _poll(self, client: httpx.Client, seen: Woken, wait: float) -> Woken:
         query = WakeupsQuery(process=seen.process or None, generation=seen.generation, wait=wait)
         call = HttpCall("GET", get("/api/wakeups", query).path, wait=wait)
         options = request_options(call, None)
@@ -76,12 +76,12 @@ class RemoteWakeups(Wakeups):
     def _remember_socket(self, event: str, info: dict[str, Any]) -> None:
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             self._socket = info["return_value"].get_extra_info("socket")
-            if self._closed:  # while we connected
-                self._hang_up()
+            if self._closed:  # closed while connecting
+                self._shut_down()
 
-    def _hang_up(self) -> None:
+    def _shut_down(self) -> None:
         if (listening := self._socket) is not None:
-            with contextlib.suppress(OSError):  # it has ended already
+            with contextlib.suppress(OSError):  # it is closed already
                 listening.shutdown(socket.SHUT_RDWR)
 
     def _rest(self) -> None:

@@ -37,20 +37,20 @@ _encode = msgspec.json.encode
 
 
 class ReadOnly(StoreError):
-    """The file could not be written to when it was opened. SQLite then reads it and never tries again: only who opens
-    it anew learns that it can be written to now."""
+    """The file was read-only when it was opened. SQLite keeps such a connection read-only: the file must be opened
+    again after its permissions have changed."""
 
 
 def clock() -> int:
-    """The database's clock, in microseconds: SQLite runs in this process, so it is this machine's."""
+    """The time of this machine, in microseconds since 1970: SQLite runs in this process."""
     return time.time_ns() // 1000
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """A connection to an existing file, durable and in WAL mode. StoreUnavailable where there is no file.
 
-    Of several that switch a new file to WAL at the same moment, SQLite refuses all but one at once, without waiting:
-    they try again.
+    If several processes switch a new file to WAL at the same moment, SQLite refuses all but one without waiting:
+    the others try again.
     """
     give_up_at = time.monotonic() + OPEN_TIMEOUT
     while True:
@@ -63,7 +63,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode=rw"  # without it SQLite creates the file: see creating.py
+    uri = f"{path.absolute().as_uri()}?mode=rw"  # without it SQLite creates the file: see database_file.py
     try:
         connection = sqlite3.connect(
             uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
@@ -102,7 +102,7 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """The exponential draws of the races (see `fresh_keys`); SQLite is not always built with logarithms."""
+    """Add the function for random-order numbers (see `fresh_keys`): not every SQLite has logarithms."""
     connection.create_function("dibs_exponential", 0, _exponential)
 
 
@@ -111,7 +111,7 @@ def _exponential() -> float:
 
 
 class SqliteExecutor:
-    """Runs statements on a connection, as one moment and on behalf of one caller."""
+    """Runs statements on a connection, at one time and for one author."""
 
     def __init__(self, connection: sqlite3.Connection, now: int, by: str | None, words: Words = ()) -> None:
         self._connection = connection
@@ -126,7 +126,7 @@ class SqliteExecutor:
         if statement.values is not None:
             return self._insert(statement.name, statement.values)
         sql = SQL.text(statement.name, statement.words + self._words)
-        if statement.name in _TOGETHER:
+        if statement.name in _ALL_ROWS:
             rows: Rows = self._connection.execute(sql, self._bind({"items": statement.rows})).fetchall()
         elif statement.rows is None:
             rows = self._connection.execute(sql, self._bind(statement.params)).fetchall()
@@ -142,7 +142,7 @@ class SqliteExecutor:
         return rows
 
     def _control(self, step: Instruction) -> Rows:
-        """A step that is no statement. BeginTransaction asks for nothing: every operation is a transaction here."""
+        """Run an instruction that is not a statement. BeginTransaction has no effect: an operation is a transaction."""
         match step:
             case SetSavepoint():
                 self._connection.execute("SAVEPOINT item")
@@ -179,15 +179,15 @@ class SqliteExecutor:
 
 
 _LISTS = ("ids", "keys", "queues", "items")
-_TOGETHER = frozenset({"complete", "find_keys"})
+_ALL_ROWS = frozenset({"complete", "find_keys"})
 """Statements that take all their rows at once, as `items`."""
 
 _RETURNING = frozenset({"count_steps", "progress", "renew", "start", "claim_outcomes"})
 
 
 PORTIONS = (64, 16)
-"""Rows inserted by one statement: every statement lets go of the interpreter's lock and costs some microseconds of its
-own. A few sizes, and any below the smallest: each is prepared once for a connection."""
+"""Rows inserted by one statement: every statement releases the interpreter's lock and costs some microseconds. There
+are few sizes, because a connection prepares each size once."""
 
 
 def _portions(values: Sequence[Row]) -> Iterator[Sequence[Row]]:
@@ -233,7 +233,7 @@ def translate(error: Exception) -> DibsError:
         return ReadOnly("The SQLite file is read-only.", hint="Give this user write access to the file and its folder.")
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         hint = "Run the doctor's checks, then restore a backup or `sqlite3 FILE .recover` it."
-        return StoreError(f"The SQLite file is damaged or no database at all ({error}).", hint=hint)
+        return StoreError(f"The SQLite file is damaged, or not a database ({error}).", hint=hint)
     if code.startswith("SQLITE_IOERR"):
         return OutcomeUnknown(f"The disk failed while SQLite was writing ({error}).")
     if code.startswith("SQLITE_CANTOPEN"):
@@ -243,7 +243,9 @@ def translate(error: Exception) -> DibsError:
         return SchemaMissing(f"This database has no dibs tables ({error}).", hint=hint)
     if code.startswith(REFUSALS) or isinstance(error, UNENCODABLE):
         return StoreRefused(f"SQLite refused the write: {error}.")
-    return StoreError(f"SQLite said: {error}.", hint="If this is no misuse of a handed-in connection, report a bug.")
+    return StoreError(
+        f"SQLite failed: {error}.", hint="If you did not misuse a connection that you handed in, report a bug."
+    )
 
 
 _IN_TEMP = "SELECT 1 FROM temp.sqlite_master WHERE name = 'dibs_tasks'"

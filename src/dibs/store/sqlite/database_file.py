@@ -1,4 +1,4 @@
-"""Creates the SQLite file: for its owner only, and never beside a write-ahead log that an earlier file has left.
+"""The SQLite file: created for its owner only, and never beside a write-ahead log that an earlier file has left.
 
 Connections open existing files only (see connection.py). SQLite would create a missing file on its own, with the mode
 that the umask leaves, and would delete the write-ahead log that it finds beside an empty file, with every task in it.
@@ -24,15 +24,15 @@ def create(path: Path, *, keep_log: bool = False) -> None:
     """Create an empty file, unless there is one; the mode of an existing file is left alone.
 
     A write-ahead log without its file means that the file was moved away: StoreError, or with `keep_log` the log is
-    renamed, because somebody asked for a new file.
+    renamed, because the caller asked for a new file.
     """
     if path.exists():
         return
     target = Path(os.path.realpath(path))  # SQLite follows a link, and has its log beside the file
-    _look_for_log(target, keep_log)
+    _check_log(target, keep_log)
     try:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, OWNER_ONLY))
-    except FileExistsError:  # another process was faster
+    except FileExistsError:  # another process has created it
         return
     except OSError as error:
         hint = "Check that its folder exists, and that this user may create files in it."
@@ -55,10 +55,10 @@ def create_companion(path: Path, database: Path) -> int:
     return descriptor
 
 
-def _look_for_log(target: Path, keep: bool) -> None:
+def _check_log(target: Path, keep: bool) -> None:
     log = log_of(target)
     # In this order: a process that creates both files creates the log last, so a log whose file is still missing
-    # afterwards is nobody's that works here now.
+    # afterwards belongs to no running process.
     if not _has_content(log) or target.exists():
         return
     if not keep:

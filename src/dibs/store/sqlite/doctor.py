@@ -67,9 +67,9 @@ def _books(connection: sqlite3.Connection) -> Iterator[Check]:
     for statement, hint in (
         (
             "books_tokens",
-            "A task's token differs from the last one its history issued: somebody wrote past dibs.",
+            "A task's token differs from the last one its history issued: another program changed the tables.",
         ),
-        ("books_states", "A task's state differs from where its history ends: somebody wrote past dibs."),
+        ("books_states", "A task's state differs from where its history ends: another program changed the tables."),
     ):
         yield _unless_damaged(statement.replace("_", " "), partial(_book, connection, statement, hint))
 

@@ -1,8 +1,8 @@
-"""No SQLite file is open while a process forks.
+"""Forks: no SQLite file is open while a process forks.
 
 SQLite keeps its locks on a file in a table of the process. A child that inherits this table believes that it holds the
 parent's locks and takes none of its own; when the parent then closes the file, what the child has written is gone. So
-every store lets go of its file before a fork and opens it again after it, in parent and child alike.
+every store closes its file before a fork and opens it again afterwards, in parent and child.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ import weakref
 from typing import Protocol
 
 
-class Forking(Protocol):
-    """A store that opens files."""
+class ForkAware(Protocol):
+    """A store that has a file open."""
 
     def before_fork(self) -> None:
-        """Let go of the file, and let nobody open it before the fork is done."""
+        """Close the file, and prevent that it is opened before the fork has ended."""
 
     def after_fork(self) -> None:
-        """In parent and child alike: it may be opened again."""
+        """Called in parent and child: the file may be opened again."""
 
 
 _one_fork = threading.RLock()
-"""Guards the two below, from the beginning of a fork to its end: two threads may fork at the same time."""
+"""Guards the two below from the beginning of a fork to its end, because two threads may fork at the same time."""
 
-_stores: weakref.WeakSet[Forking] = weakref.WeakSet()
-_forking: list[Forking] = []
+_stores: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+_forking: list[ForkAware] = []
 
 
-def remember(store: Forking) -> None:
-    """Call it before the store opens anything, and with no lock that `before_fork` takes: a fork may be under way."""
+def remember(store: ForkAware) -> None:
+    """Register the store. To be called before it opens anything, and without a lock that `before_fork` takes: another
+    thread may be forking."""
     with _one_fork:
         _stores.add(store)
 
@@ -43,7 +44,9 @@ def _before_fork() -> None:
     for store in _forking:
         try:
             store.before_fork()
-        except BaseException:  # Ctrl-C, say. Python tells nobody of it here: the fork goes on, and so must we
+        except (
+            BaseException
+        ):  # for example Ctrl-C. Python ignores it here and continues the fork, so the file must be closed
             with contextlib.suppress(Exception):
                 store.before_fork()
 
@@ -51,7 +54,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     while _forking:
         _forking.pop().after_fork()
-    with contextlib.suppress(RuntimeError):  # interrupted before it was ours
+    with contextlib.suppress(RuntimeError):  # an interrupt came before the lock was taken
         _one_fork.release()
 
 

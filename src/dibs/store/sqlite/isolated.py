@@ -29,8 +29,7 @@ _CREATE_TABLE = re.compile(r"^CREATE TABLE\b")
 
 
 class IsolatedSqliteStore:
-    """Runs every operation on the connection. The tables are created when they are missing: also after a rollback,
-    which takes them away together with all that was in them."""
+    """Runs every operation on the connection. Missing tables are created, also after a rollback that removed them."""
 
     served = False
     many_writers = False
@@ -52,11 +51,11 @@ class IsolatedSqliteStore:
         self.wakeups = LocalWakeups()
         self._connection = connection
         self._clock = clock
-        self._one = threading.RLock()  # handlers may run in a thread
+        self._lock = threading.RLock()  # handlers may run in another thread
 
     @property
     def types(self) -> TypeCache:
-        """The registered task types: never kept, because a rollback takes them away."""
+        """The registered task types: never cached, because a rollback removes them."""
         return TypeCache()
 
     @property
@@ -70,7 +69,7 @@ class IsolatedSqliteStore:
 
     @property
     def in_transaction(self) -> bool:
-        """True while the connection has a transaction that somebody began."""
+        """True while the connection has a transaction that the program began."""
         return self._connection.in_transaction and not self._always_in_one
 
     @property
@@ -89,9 +88,9 @@ class IsolatedSqliteStore:
         return await execution.run_async(self, operation, by, on, idle)
 
     def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
-        """See SqlEngine. On behalf of `on` the operation joins the transaction and leaves the commit to the program."""
+        """See SqlEngine. With `on`, the operation joins the transaction, which the program commits."""
         _check_same(on, self._connection)
-        with self._one:
+        with self._lock:
             joined = self._connection.in_transaction or on is not None
             try:
                 self._create_if_missing()
@@ -110,18 +109,18 @@ class IsolatedSqliteStore:
         return self.run_once(operation, by, on)
 
     def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
-        """Nothing: the tables are always of this version."""
+        """Do nothing: the tables always have the schema of this version."""
         return []
 
     def maintain(self) -> None:
-        """Nothing: the tables do not live long."""
+        """Do nothing: the tables are short-lived."""
 
     def doctor(self) -> list[Check]:
-        """Nothing to look at."""
+        """No checks."""
         return []
 
     def close(self) -> None:
-        """Wake whoever waits. The tables stay until `drop`: a client may be closed and used again."""
+        """Wake the waiters. The tables stay until `drop`: a client may be closed and used again."""
         self.wakeups.close()
         self.wakeups = LocalWakeups()
 
@@ -135,8 +134,8 @@ class IsolatedSqliteStore:
             self._connection.execute("ROLLBACK")
 
     def drop(self) -> None:
-        """Remove the tables: from now on the connection sees those of the file again."""
-        with self._one:
+        """Remove the tables: the connection sees the tables of the file again."""
+        with self._lock:
             if self._always_in_one:  # a later rollback would bring the tables back
                 self._connection.rollback()
             for (name,) in self._connection.execute(
@@ -162,13 +161,13 @@ class IsolatedSqliteStore:
         for migration in KNOWN:
             for statement in migration.statements():
                 self._connection.execute(_CREATE_TABLE.sub("CREATE TEMP TABLE", statement))
-        if begun:  # a rollback of what comes next must not take the tables away
+        if begun:  # a rollback of later statements must not remove the tables
             self._connection.execute("COMMIT")
 
 
 def _check_same(on: Any, connection: sqlite3.Connection) -> None:
     if on is not None and on is not connection:
         raise InvalidValue(
-            "Inside of isolated(app, on=connection) every task goes over that connection; this is another one.",
+            "Inside isolated(app, on=connection) every operation uses that connection; this is another connection.",
             hint="Hand the same connection to app.on() and to isolated().",
         )

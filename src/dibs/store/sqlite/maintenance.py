@@ -1,4 +1,4 @@
-"""Upkeep of the SQLite file itself."""
+"""Maintenance of the SQLite file, and the known bug of some SQLite releases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def has_wal_fix(release: tuple[int, int, int]) -> bool:
 
 
 def caution() -> str | None:
-    """What to tell somebody who runs a worker or a server on this release; None where there is nothing."""
+    """The warning for a worker or server that runs on this SQLite release; None if there is none."""
     if has_wal_fix(sqlite3.sqlite_version_info):
         return None
     return (

@@ -1,4 +1,4 @@
-"""The connections that a process reads with: a few, opened when they are needed, each used by one thread at a time."""
+"""Read connections of a process: a few, opened when needed, each used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ READERS = 4
 
 
 class Readers:
-    """Places to read at. Who is interrupted (Ctrl-C), wherever that is, may leave one more of them, never one less:
-    closing waits for those who have one."""
+    """A pool of read connections, limited by places. An interrupt (Ctrl-C) at any instruction may leave one place too
+    many, never one too few: closing waits for all places."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -32,7 +32,7 @@ class Readers:
             self._places.put(None)
 
     def read(self, operation: Operation[Any], now: int) -> Any:
-        """Run a reading operation on one snapshot, as soon as there is a place."""
+        """Run a reading operation on one snapshot, as soon as a place is free."""
         try:
             self._places.get()
             return self._read(operation, now)
@@ -40,9 +40,9 @@ class Readers:
             self._places.put(None)
 
     def close(self) -> None:
-        """Wait for those who are reading; whoever comes later finds it closed."""
+        """Wait for the running reads; later reads raise Closed."""
         self._closed = True
-        with self._closing:  # two who each had some of the places would wait for each other
+        with self._closing:  # two closing threads with some places each would wait for each other
             self._close_all()
 
     def _close_all(self) -> None:
@@ -50,7 +50,7 @@ class Readers:
         try:
             self._take_all_places()
         finally:
-            deque(all_back, maxlen=0)  # one call into C, again
+            deque(all_back, maxlen=0)  # one call into C, which an interrupt cannot divide
         while self._idle:
             self._idle[-1].close()
             self._idle.pop()
@@ -67,7 +67,7 @@ class Readers:
         except sqlite3.Error as error:
             raise translate(error) from error
         finally:
-            with suppress(sqlite3.Error):  # where the file is damaged, what was raised before says more
+            with suppress(sqlite3.Error):  # of a damaged file the first error says more
                 connection.execute("ROLLBACK")
             self._give_back(connection)
 
@@ -75,7 +75,7 @@ class Readers:
         if self._closed:
             raise Closed
         with suppress(IndexError):
-            return self._idle.pop()  # the one that was used last knows most of the file
+            return self._idle.pop()  # the connection that was used last has the most pages cached
         return connect(self._path)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:

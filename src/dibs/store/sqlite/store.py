@@ -1,4 +1,4 @@
-"""The store in a SQLite file: one writer per process, readers beside it, in WAL mode."""
+"""The SQLite store: a file in WAL mode, with one writer and several readers in each process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """Opens the file when it is first needed, anew after a fork, and migrates it."""
+    """A store in a SQLite file. It opens the file when first used, and again after a fork, and migrates it."""
 
     served = False
     many_writers = False
@@ -59,7 +59,7 @@ class SqliteStore:
         self._was_there = False  # the file was opened: from then on it is opened again, but not created again
         self._lost: tuple[_Identity, _Identity] | None = None  # the file that was deleted or replaced, and its log
         self._opening = threading.RLock()
-        self._open: _Open | None = None  # for as long as anything of it may be open
+        self._open: _Open | None = None  # until everything of it is closed
         self._finalizer: weakref.finalize[..., SqliteStore] | None = None
 
     @property
@@ -110,7 +110,7 @@ class SqliteStore:
                     return operation.result(opened.writer.run(operation, by))
                 return operation.result(opened.read(operation, self.clock()))
             except Closed:  # by a fork, or by another thread: open it again
-                self._let_go(opened)
+                self._close_if_open(opened)
             except StoreError as error:
                 self._check_in_place(opened)
                 self._check_writable(opened, error)
@@ -131,14 +131,14 @@ class SqliteStore:
                     return operation.result(await opened.writer.run_async(operation, by))
                 return operation.result(await opened.read_async(operation, self.clock()))
             except Closed:
-                await asyncio.to_thread(self._let_go, opened)
+                await asyncio.to_thread(self._close_if_open, opened)
             except StoreError as error:
                 self._check_in_place(opened)
                 self._check_writable(opened, error)
                 raise
 
     def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
-        """Apply what is missing; the names of the migrations that were applied."""
+        """Apply the missing migrations; the names of those that were applied."""
         self._was_there = False
         if self._lies_beside_old_log():
             keep_orphaned(log_of(self.path))
@@ -150,7 +150,7 @@ class SqliteStore:
             connection.close()
 
     def maintain(self) -> None:
-        """Checkpoint the WAL, give free pages back, refresh statistics; and see whether the file is still there."""
+        """Checkpoint the WAL, free unused pages, refresh statistics, and check that the file still exists."""
         while True:
             opened = self._opened()
             self._check_in_place(opened)
@@ -158,10 +158,10 @@ class SqliteStore:
                 opened.writer.maintain(maintenance.tidy)
                 return
             except Closed:
-                self._let_go(opened)
+                self._close_if_open(opened)
 
     def doctor(self) -> list[Check]:
-        """Look for damage and for settings that would cost a guarantee."""
+        """Check for damage, and for settings that would break a guarantee."""
         self._refuse_old_log()
         self._refuse_if_missing()
         connection = connect(self.path)
@@ -178,7 +178,7 @@ class SqliteStore:
         return maintenance.caution()
 
     def close(self) -> None:
-        """Let go of the file; the next operation opens it again."""
+        """Close the file; the next operation opens it again."""
         with self._opening:
             if self._open is not None and self._open.in_place():
                 self._was_there = False  # a file that is deleted while it is closed is deleted on purpose
@@ -191,22 +191,22 @@ class SqliteStore:
     def _run_joined(self, operation: Operation[T], by: str | None, on: Any) -> T:
         if not isinstance(on, sqlite3.Connection):
             raise InvalidValue(
-                f"A {type(on).__name__} is no connection to SQLite.", hint="Hand in a sqlite3 connection."
+                f"A {type(on).__name__} is not a connection to SQLite.", hint="Hand in a sqlite3 connection."
             )
-        if not on.in_transaction:  # inside one, migrating would wait for the user's own lock
+        if not on.in_transaction:  # inside a transaction, a migration would wait for the user's own lock
             self._opened()
         return operation.result(run_joined(operation, by, on, self.clock))
 
     def _check_in_place(self, opened: _Open) -> None:
-        """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
+        """Raise StoreError if the file was deleted or replaced: SQLite would write to the old file without an error."""
         if opened.in_place():
             return
         self._lost = opened.identity, opened.log
-        self._let_go(opened)
+        self._close_if_open(opened)
         raise StoreError(
             f"The file {self.path} was deleted or replaced while it was open.",
-            hint="What was written since went with the old file. Move it back together with its -wal, or begin with "
-            "an empty file: migrate() (`dibs migrate`). Stop every program before you move a file.",
+            hint="Later writes are in the old file. Move it back together with its -wal, or create an empty file with "
+            "migrate() (`dibs migrate`). Stop every program before you move a file.",
         )
 
     def _refuse_old_log(self) -> None:
@@ -219,8 +219,8 @@ class SqliteStore:
             )
 
     def _lies_beside_old_log(self) -> bool:
-        """True where a file has replaced the one that was open, and the log of that one was left. A file that was moved
-        back is in its place again."""
+        """True if another file has replaced the open file, and the log of the old file is still there. False for a file
+        that was moved back."""
         if self._lost is None or (now := _identity(os.fspath(self.path))) is None:
             return False
         file, log = self._lost
@@ -228,15 +228,15 @@ class SqliteStore:
 
     def _check_writable(self, opened: _Open, error: StoreError) -> None:
         if isinstance(error, ReadOnly):
-            self._let_go(opened)
+            self._close_if_open(opened)
 
-    def _let_go(self, opened: _Open) -> None:
+    def _close_if_open(self, opened: _Open) -> None:
         with self._opening:
-            if self._open is opened:  # otherwise another thread has let go of it, and may have opened the new one
+            if self._open is opened:  # otherwise another thread has closed it, and may have opened the new one
                 self._close()
 
     def _close(self) -> None:
-        """Close what is open; whoever is interrupted at that (Ctrl-C) leaves it to the next who comes here."""
+        """Close the open file. After an interrupt (Ctrl-C), the next call closes the rest."""
         if self._open is not None:
             self._open.close()
             if self._finalizer is not None:
@@ -258,8 +258,8 @@ class SqliteStore:
             return self._open
 
     def _create_if_new(self) -> None:
-        """A file that this store has had open before and that is missing now was moved away: an empty one in its place
-        would hide that, and SQLite would delete the old one's write-ahead log for its sake."""
+        """Create the file, unless this store has had it open before: then it was moved away. An empty file would hide
+        that, and SQLite would delete the write-ahead log of the old file."""
         if self._was_there:
             return
         if self._may_migrate:
@@ -273,19 +273,20 @@ class SqliteStore:
             raise SchemaMissing(f"There is no file {self.path}. A new one needs these migrations: {names}.")
 
     def before_fork(self) -> None:
-        """Let go of the file, and let nobody open it before the fork is done."""
+        """Close the file, and prevent that it is opened before the fork has ended."""
         self._opening.acquire()
         self._close()
 
     def after_fork(self) -> None:
-        """In parent and child alike: the next operation opens the file again."""
-        with suppress(RuntimeError):  # interrupted, it may have been taken twice, or not at all
+        """Called in parent and child: the next operation opens the file again."""
+        with suppress(RuntimeError):  # after an interrupt the lock may be held twice, or not at all
             while True:
                 self._opening.release()
 
 
 def _close_forgotten(opened: _Open) -> None:
-    """The garbage collector may come in a thread of the store's own, for which closing would wait."""
+    """Close the file of a collected store. The garbage collector may run in a thread of the store, for which closing
+    would wait: then another thread closes it."""
     if threading.current_thread().name.startswith("dibs-"):
         threading.Thread(target=opened.close, name="dibs-closing", daemon=True).start()
     else:
@@ -293,7 +294,7 @@ def _close_forgotten(opened: _Open) -> None:
 
 
 class _Open:
-    """The open file, as one process sees it."""
+    """The connections of one process to the open file."""
 
     def __init__(self, path: Path, clock: StoreClock, may_migrate: bool) -> None:
         self._path = path
@@ -309,12 +310,12 @@ class _Open:
         self.log = _identity(os.fspath(log_of(path)))  # it stays for as long as the writer has the file open
         self._readers = Readers(path)
         self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="dibs-reader")
-        self._at_once = threading.Lock()  # guards the two below
-        self._quick: sqlite3.Connection | None = None
+        self._point_lock = threading.Lock()  # guards the two below
+        self._point_connection: sqlite3.Connection | None = None
         self._closed = False
 
     def in_place(self) -> bool:
-        """False when the path leads to another file now, or to none."""
+        """False if the path leads to another file now, or to none."""
         return _identity(self._name) == self.identity
 
     def read(self, operation: Operation[Any], now: int) -> Any:
@@ -322,34 +323,34 @@ class _Open:
         return self._readers.read(operation, now)
 
     async def read_async(self, operation: Operation[Any], now: int) -> Any:
-        """`read`, in a thread, unless it is over sooner than a thread would begin."""
-        if operation.mode is Mode.POINT_READ and not self._at_once.locked():
-            with self._at_once:
-                return self._read_at_once(operation, now)
+        """`read`, in a thread, unless it takes less time than to start a thread."""
+        if operation.mode is Mode.POINT_READ and not self._point_lock.locked():
+            with self._point_lock:
+                return self._point_read(operation, now)
         try:
             reading = asyncio.get_running_loop().run_in_executor(self._executor, self.read, operation, now)
-        except RuntimeError:  # the threads have been let go
+        except RuntimeError:  # the threads have ended
             raise Closed from None
         return await reading
 
-    def _read_at_once(self, operation: Operation[Any], now: int) -> Any:
-        """A single statement, which needs no transaction, on a connection that event loops have for such."""
+    def _point_read(self, operation: Operation[Any], now: int) -> Any:
+        """Run a single statement, which needs no transaction, on a connection for point reads of event loops."""
         if self._closed:
             raise Closed
-        if self._quick is None:
-            self._quick = connect(self._path)
+        if self._point_connection is None:
+            self._point_connection = connect(self._path)
         try:
-            return drive(operation.begin(), SqliteExecutor(self._quick, now, None))
+            return drive(operation.begin(), SqliteExecutor(self._point_connection, now, None))
         except sqlite3.Error as error:
             raise translate(error) from error
 
     def close(self) -> None:
-        """Let go of everything. Once more does no harm, and goes on where an interrupt ended it."""
+        """Close everything. A second call has no effect, or continues after an interrupt."""
         self.wakeups.close()
-        with self._at_once:
+        with self._point_lock:
             self._closed = True
-            if self._quick is not None:
-                self._quick.close()
+            if self._point_connection is not None:
+                self._point_connection.close()
         self._readers.close()
         self._executor.shutdown()
         self.writer.close()
@@ -359,9 +360,9 @@ _Identity = tuple[int, int] | None
 
 
 def _identity(path: str) -> _Identity:
-    """What tells this file from another at the same path."""
+    """The device and inode of the file; None if there is no file."""
     try:
-        status = os.stat(path)  # noqa: PTH116  after every write: a Path takes longer than the look itself
+        status = os.stat(path)  # noqa: PTH116  after every write: a Path takes longer than the call itself
     except OSError:
         return None
     return status.st_dev, status.st_ino

@@ -1,8 +1,8 @@
 """Wake-ups on SQLite: `PRAGMA data_version` changes when another connection has committed.
 
-A look costs some 20 µs, so looking all the time would cost an idle process more than it may. Where the system tells
-of writes to the WAL (Linux), the watcher sleeps until there was one. The commit becomes visible only a moment after
-the write, when it is safe on disk, so it then looks again and again until it sees it.
+Reading it costs some 20 µs, too much for an idle process to do all the time. Where the system reports writes to the
+WAL (Linux), the watcher sleeps until a write. A commit becomes visible only a moment after the write, when it is safe
+on disk, so after a write the watcher reads the version repeatedly until it has changed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from dibs.errors import StoreError
 from dibs.store.sqlite.connection import connect
 from dibs.store.wakeups import Wakeups
 
-LOOK_EVERY = 0.001
-"""Seconds between two looks after a write to the WAL."""
+READ_INTERVAL = 0.001
+"""Seconds between two reads after a write to the WAL."""
 
-EXPECT_FOR = 0.03
-"""Seconds for which a commit is expected after a write: a slow disk takes longer, and is then seen by NO_NEWS."""
+EXPECT_COMMIT_FOR = 0.03
+"""Seconds for which a commit is expected after a write. On a slow disk it takes longer, and QUIET_INTERVAL finds it."""
 
-NO_NEWS = 0.05
-"""Seconds between two looks where no write is known of: a file system may not tell, or not in time."""
+QUIET_INTERVAL = 0.05
+"""Seconds between two reads without a reported write: a file system may not report writes, or report them late."""
 
-UNTOLD = 0.004
-"""The same where the system cannot tell of writes at all."""
+UNREPORTED = 0.004
+"""The same on a system that cannot report writes."""
 
-TRY_AGAIN_AFTER = 0.25
+RETRY_AFTER = 0.25
 
 
 class SqliteWakeups(Wakeups):
-    """Looks at the data version on a connection of its own."""
+    """Reads the data version on a connection of its own."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -49,24 +49,24 @@ class SqliteWakeups(Wakeups):
             with contextlib.closing(connect(self._path)) as connection:
                 connection.execute("PRAGMA data_version").fetchone()  # opens the WAL, so that it can be watched
                 with contextlib.closing(watch_file(Path(f"{self._path}-wal"))) as file:
-                    self._look(connection, file)
+                    self._read_versions(connection, file)
         except (StoreError, sqlite3.Error):
-            time.sleep(TRY_AGAIN_AFTER)  # waiters poll anyway; the next look may succeed
+            time.sleep(RETRY_AFTER)  # waiters also poll; the next attempt may succeed
 
-    def _look(self, connection: sqlite3.Connection, file: FileWatch) -> None:
+    def _read_versions(self, connection: sqlite3.Connection, file: FileWatch) -> None:
         seen = None
         expected_until = 0.0
-        quiet = NO_NEWS if file.telling else UNTOLD
+        quiet = QUIET_INTERVAL if file.reports else UNREPORTED
         while self.wanted:
             now = connection.execute("PRAGMA data_version").fetchone()
-            if now != seen:  # the first look wakes as well: something may have been written before it
+            if now != seen:  # also after the first read: a change may have come before it
                 seen = now
                 self.wake()
             expecting = time.monotonic() < expected_until
             if expecting:
-                time.sleep(LOOK_EVERY)
+                time.sleep(READ_INTERVAL)
             if file.wait(0 if expecting else quiet):
-                expected_until = time.monotonic() + EXPECT_FOR
+                expected_until = time.monotonic() + EXPECT_COMMIT_FOR
 
 
 IN_MODIFY = 0x2
@@ -75,16 +75,16 @@ IN_CLOEXEC = os.O_CLOEXEC if hasattr(os, "O_CLOEXEC") else 0
 
 
 class FileWatch(Protocol):
-    """Tells of writes to one file."""
+    """Reports writes to one file."""
 
-    telling: bool
-    """False where the system cannot tell, and `wait` only sleeps."""
+    reports: bool
+    """False if the system cannot report writes, so that `wait` only sleeps."""
 
     def wait(self, timeout: float) -> bool:
         """Return when the file was written to, or after `timeout` seconds; whether it was."""
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
 
 
 def watch_file(path: Path) -> FileWatch:
@@ -96,9 +96,9 @@ def watch_file(path: Path) -> FileWatch:
 
 
 class _Inotify:
-    """Linux tells."""
+    """A watch by inotify, on Linux."""
 
-    telling = True
+    reports = True
 
     def __init__(self, path: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -124,9 +124,9 @@ class _Inotify:
 
 
 class _Sleep:
-    """Nobody tells."""
+    """No watch: `wait` sleeps."""
 
-    telling = False
+    reports = False
 
     def wait(self, timeout: float) -> bool:
         """See FileWatch."""

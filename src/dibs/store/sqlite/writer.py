@@ -1,10 +1,10 @@
-"""All writes of this process to the SQLite file, committed in groups: many callers, one fsync.
+"""The writer: commits all writes of this process to the SQLite file, in groups. Many callers share one fsync.
 
-There is one write connection. A caller puts its operation on the list; if nobody leads, it leads: it commits
-everything that is on the list, its own operation and those of all who came in the meantime, and hands the lead to
-one of those who came too late for that. A lone caller therefore pays no hop to another thread (some 70 µs), and
-sixteen callers pay one fsync together. Operations of one kind that can be done at once (enqueues) are: a few statements
-for all of them. Event loops never lead: a thread of the writer's own does it for them.
+There is one write connection. A caller puts its operation on the list. If no caller leads, it becomes the leader: it
+commits all operations on the list, including those that arrive meanwhile, until its own is committed, and then hands
+the lead to the first caller that still waits. So a lone caller needs no switch to another thread (some 70 µs), and
+sixteen callers share one fsync. Operations that can be coalesced (enqueues) are combined: a few statements for all of
+them. Event loops never lead: a thread of the writer leads for them.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ T = TypeVar("T")
 JobResult = tuple[Any] | Exception
 
 GROUP = 512
-"""Operations committed together at most, so that the first of them need not wait long."""
+"""Operations of a group at most, so that the first does not wait long for the last."""
 
 BUSY_TIMEOUT = 30.0
 
 OVERTAKES = 4
-"""How often in a row a process may take the lock past those who wait in line for it."""
+"""How often in a row a process may take the lock past the processes in the lock queue."""
 
 TURN_TIMEOUT = 1.0
-"""Seconds to wait in the line of those who want the lock before trying out of turn: the first may be frozen."""
+"""Seconds to wait in the lock queue before trying out of turn: the first process may be frozen."""
 
 
 class Closed(Exception):
@@ -53,7 +53,7 @@ Work = Operation[Any] | Callable[[sqlite3.Connection], Any]
 class _Job:
     """Work on the list (an operation, or maintenance outside of a transaction) and the thread that waits for it.
 
-    What wakes a thread is the lock's own method: a signal is heard before or after it, never in between.
+    `wake` is the lock's own method, which is C code: a signal is handled before or after it, never in between.
     """
 
     __slots__ = ("answer", "by", "lead", "wait", "wake", "work")
@@ -65,9 +65,9 @@ class _Job:
         self.answer: JobResult | None = None
         woken = threading.Lock()
         woken.acquire()
-        self.wait: Callable[[], object] = woken.acquire  # until it is answered, or its owner is asked to lead
-        self.wake: Callable[[], object] = woken.release  # once, when it has an answer
-        self.lead: Callable[[], object] = woken.release  # ask the owner to lead
+        self.wait: Callable[[], object] = woken.acquire  # until there is a result, or it is the owner's turn to lead
+        self.wake: Callable[[], object] = woken.release  # once, when there is a result
+        self.lead: Callable[[], object] = woken.release  # let the owner lead
 
 
 class _LoopJob(_Job):
@@ -83,7 +83,7 @@ class _LoopJob(_Job):
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
     def resolve(self) -> None:
-        """JobResult it, in its event loop."""
+        """Deliver the result, in the event loop of the owner."""
         if self.future.done() or self.answer is None:
             return
         if isinstance(self.answer, Exception):
@@ -93,7 +93,7 @@ class _LoopJob(_Job):
 
 
 class Writer:
-    """The one writer of a process."""
+    """The only writer of a process."""
 
     def __init__(
         self, path: Path, clock: StoreClock, on_change: Callable[[], None], in_place: Callable[[], bool]
@@ -113,12 +113,12 @@ class Writer:
         self._leader: _Job | None = None
         self._closed = False
         self._group: list[_Job] = []  # what the leader has taken off the list
-        self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # of the writer's own thread; False: no more
+        self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # for the writer's own thread; False ends it
         self._starting = threading.Lock()  # guards the one below
         self._thread: threading.Thread | None = None
 
     def run(self, operation: Operation[Any], by: str | None = None) -> Any:
-        """Commit the operation, with whatever else is on the list, and return the result of its steps."""
+        """Commit the operation, in a group with others, and return the result of its statements."""
         return self._wait_for(_Job(operation, by))
 
     async def run_async(self, operation: Operation[Any], by: str | None = None) -> Any:
@@ -129,7 +129,7 @@ class Writer:
         return await job.future
 
     def close(self) -> None:
-        """Commit what is on the list and let go of the file. Once more does no harm."""
+        """Commit the operations on the list and close the file. A second call has no effect."""
         self._wait_for(_Job(lambda connection: connection.close()), closing=True)
         self._lock_queue.close()
         self._turns.put(False)
@@ -147,7 +147,7 @@ class Writer:
                 job.wait()
             if job.answer is None:
                 self._lead(job)
-        except BaseException:  # interrupted (Ctrl-C), wherever that was: others must not wait for us
+        except BaseException:  # an interrupt (Ctrl-C) at any instruction: other callers must not wait for this one
             self._withdraw(job)
             raise
         if isinstance(job.answer, Exception):
@@ -156,7 +156,7 @@ class Writer:
         return job.answer[0]
 
     def _enlist(self, job: _Job, closing: bool = False) -> bool:
-        """Put the job on the list; True if its owner leads now. What comes after the closing job is refused."""
+        """Put the job on the list; True if its owner leads now. Jobs after the closing job are refused."""
         with self._list:
             if self._closed and not closing:
                 raise Closed
@@ -169,7 +169,7 @@ class Writer:
             return self._leader is job
 
     def _lead(self, own: _Job | None) -> None:
-        """Commit groups until the own job is answered (or the list is empty), then hand the lead on."""
+        """Commit groups until the own job has a result (or the list is empty), then hand the lead on."""
         while self._jobs and (own is None or own.answer is None):
             self._commit_group()
         with self._list:
@@ -182,7 +182,8 @@ class Writer:
             self._leader.lead()
 
     def _withdraw(self, job: _Job) -> None:
-        """Leave the list, and the lead if it is ours, with whatever we had begun to do for others."""
+        """Remove the job from the list. If its owner leads, roll back, answer the jobs of its group and hand the lead
+        on."""
         if self._leader is job:
             self._roll_back()
             self._lock_queue.leave()
@@ -194,11 +195,13 @@ class Writer:
                 self._pass_on_lead()
 
     def _abandon_group(self) -> None:
-        if self._group and self._jobs and self._group[-1] is self._jobs[0]:  # it was just being taken
+        if (
+            self._group and self._jobs and self._group[-1] is self._jobs[0]
+        ):  # the interrupt came between the two lines that move a job
             self._jobs.popleft()
         unanswered = [job for job in self._group if job.answer is None]
         _answer(unanswered, [OutcomeUnknown("The write was interrupted.")] * len(unanswered))
-        _tell_loops(self._group)
+        _resolve_in_loops(self._group)
 
     def _start_thread(self) -> None:
         if self._thread is not None and self._thread.is_alive():
@@ -211,31 +214,31 @@ class Writer:
     def _lead_for_loops(self) -> None:
         while self._turns.get():
             self._lead(None)
-        self._turns.put(False)  # for another one, which an interrupt while we were started may have left
+        self._turns.put(False)  # ends a second thread that an interrupted start may have left
 
     def _commit_group(self) -> None:
         jobs = self._take_jobs()
         if not jobs:  # the last one has withdrawn
             return
         try:
-            answers = self._commit_group(jobs) if len(jobs) > 1 else [self._do_alone(jobs[0])]
+            answers = self._commit_jobs(jobs) if len(jobs) > 1 else [self._run_alone(jobs[0])]
             self._check_in_place(jobs)
-        except Exception as error:  # the group as a whole failed: everybody in it must know
+        except Exception as error:  # the group failed as a whole: it is the error of every job
             self._roll_back()
             answers = [error] * len(jobs)
-        if any(map(_woke, jobs, answers)):
+        if any(map(_wakes, jobs, answers)):
             self._on_change()
         _answer(jobs, answers)
-        _tell_loops(jobs)
+        _resolve_in_loops(jobs)
 
     def _check_in_place(self, jobs: list[_Job]) -> None:
-        """What was written is told only if it can be read again. A look costs some microseconds, and the interpreter's
-        lock: it is enough that the leader looks, for all."""
+        """Raise StoreError if the file was deleted or replaced: a write is acknowledged only if it can be read again.
+        The check costs some microseconds and the interpreter's lock, so the leader does it for the whole group."""
         if isinstance(jobs[0].work, Operation) and not self._in_place():
-            raise StoreError("What was written went with the file.")
+            raise StoreError("The file was deleted or replaced during the write.")
 
     def _take_jobs(self) -> list[_Job]:
-        """The next group: operations that came one after the other, or one piece of maintenance."""
+        """The next group: consecutive operations, or one piece of maintenance."""
         jobs: list[_Job] = []
         self._group = jobs
         with self._list:
@@ -243,11 +246,11 @@ class Writer:
         return jobs
 
     def _fill(self, jobs: list[_Job]) -> None:
-        while self._jobs and len(jobs) < GROUP and _goes_with(self._jobs[0], jobs):
+        while self._jobs and len(jobs) < GROUP and _fits_group(self._jobs[0], jobs):
             jobs.append(self._jobs[0])
             self._jobs.popleft()
 
-    def _do_alone(self, job: _Job) -> JobResult:
+    def _run_alone(self, job: _Job) -> JobResult:
         work = job.work
         try:
             if not isinstance(work, Operation):
@@ -260,23 +263,24 @@ class Writer:
             return translate(error) if isinstance(error, (sqlite3.Error, *UNENCODABLE)) else error
         return (result,)
 
-    def _commit_group(self, jobs: list[_Job]) -> Sequence[JobResult]:
-        """One transaction for all of them: those that can be done at once are, each other has a savepoint."""
+    def _commit_jobs(self, jobs: list[_Job]) -> Sequence[JobResult]:
+        """Run the jobs in one transaction. Operations that can be coalesced are combined, the others have a savepoint
+        each."""
         self._begin()
         answers: dict[_Job, JobResult] = {}
-        for alike in _alike(jobs):
-            answers.update(zip(alike, self._try_at_once(alike), strict=True))
+        for alike in _by_kind(jobs):
+            answers.update(zip(alike, self._try_combined(alike), strict=True))
         try:
-            if not self._connection.in_transaction:  # an error (disk full, say) ended it for all
-                return [self._do_alone(job) for job in jobs]
+            if not self._connection.in_transaction:  # an error, for example a full disk, ended it for all jobs
+                return [self._run_alone(job) for job in jobs]
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             raise translate(error) from error
         return [answers[job] for job in jobs]
 
-    def _try_at_once(self, jobs: list[_Job]) -> Sequence[JobResult]:
-        """The answers of operations that are alike; one by one where they cannot be done at once."""
+    def _try_combined(self, jobs: list[_Job]) -> Sequence[JobResult]:
+        """The results of operations of one kind; one by one if they cannot be combined."""
         operations = [job.work for job in jobs if isinstance(job.work, Operation)]
         if len(operations) > 1:
             done = self._try_in_savepoint(combine(operations), jobs[0].by)
@@ -287,7 +291,7 @@ class Writer:
     def _try_in_savepoint(self, operation: Work, by: str | None) -> JobResult:
         assert isinstance(operation, Operation)
         if not self._connection.in_transaction:
-            return DibsError("The transaction ended early.")  # never delivered: see _commit_group
+            return DibsError("The transaction ended early.")  # never delivered: see _commit_jobs
         self._connection.execute("SAVEPOINT operation")
         try:
             result = drive(operation.begin(), self._executor(by))
@@ -303,8 +307,8 @@ class Writer:
         return SqliteExecutor(self._connection, self._clock(), by)
 
     def _begin(self) -> None:
-        """Take SQLite's lock: now and then past the others, as who runs anyway can, so that it is seldom idle; and in
-        between in turn, so that nobody waits for long."""
+        """Take SQLite's lock. A running process may overtake the lock queue a few times, so that the lock is seldom
+        idle; then it waits for its turn, so that no process waits for long."""
         started = time.monotonic()
         if self._overtook < OVERTAKES and self._try_to_begin():
             self._overtook += self._lock_queue.used
@@ -334,21 +338,21 @@ class Writer:
         return True
 
     def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # the error that brought us here says more
+        with contextlib.suppress(sqlite3.Error):  # the first error says more
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
 
-def _goes_with(job: _Job, group: list[_Job]) -> bool:
+def _fits_group(job: _Job, group: list[_Job]) -> bool:
     return not group or (isinstance(job.work, Operation) and isinstance(group[0].work, Operation))
 
 
-def _woke(job: _Job, answer: JobResult) -> bool:
+def _wakes(job: _Job, answer: JobResult) -> bool:
     return isinstance(job.work, Operation) and isinstance(answer, tuple) and job.work.should_wake(answer[0])
 
 
-def _alike(jobs: list[_Job]) -> Iterable[list[_Job]]:
-    """The jobs, with those together that can be done at once: all wait at the same moment, none is before another."""
+def _by_kind(jobs: list[_Job]) -> Iterable[list[_Job]]:
+    """The jobs in lists of operations that can be combined. All jobs wait at the same moment: their order is free."""
     groups: dict[Any, list[_Job]] = {}
     for job in jobs:
         work = job.work
@@ -363,14 +367,14 @@ def _answer(jobs: list[_Job], answers: Sequence[JobResult]) -> None:
         job.wake()
 
 
-def _tell_loops(jobs: list[_Job]) -> None:
+def _resolve_in_loops(jobs: list[_Job]) -> None:
     loops: dict[asyncio.AbstractEventLoop, list[_LoopJob]] = {}
     for job in jobs:
         if isinstance(job, _LoopJob):
             loops.setdefault(job.loop, []).append(job)
-    for loop, those in loops.items():
-        with contextlib.suppress(RuntimeError):  # a loop that is gone wants no answer
-            loop.call_soon_threadsafe(_resolve, those)  # once for all: it wakes the loop by a system call
+    for loop, its_jobs in loops.items():
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            loop.call_soon_threadsafe(_resolve, its_jobs)  # one call for all jobs: it wakes the loop by a system call
 
 
 def _resolve(jobs: list[_LoopJob]) -> None:
@@ -379,28 +383,28 @@ def _resolve(jobs: list[_LoopJob]) -> None:
 
 
 def pause_of_first(waited: float) -> float:
-    """Seconds until the next try of the first in line, who is the only one that tries: longer where the line is long,
-    because the processors are wanted there by the one who has the lock."""
+    """Seconds until the next attempt of the first process in the lock queue, the only one that tries. They grow with
+    the wait: the holder of the lock needs the processors."""
     return random.uniform(0.0001, 0.0004 + min(waited, 1.0) / 100)
 
 
 class _Patience:
-    """How often to try for the lock, where there is no line for it (see line.py) or it does not move.
+    """How often to try for the lock without a lock queue (see lock_queue.py), or out of turn.
 
-    The longer somebody has waited, the more often it tries: so the oldest waiter is the likeliest to get the lock next,
-    and nobody starves. But the longer everybody waits, the less often all of them try: a wait is as long as there are
-    waiters before us, and fifty that each try every millisecond leave no processor to the one who holds the lock.
+    The longer a process has waited, the more often it tries: so the oldest waiter is the likeliest to get the lock
+    next, and none starves. But the longer the usual wait, the less often every process tries: a long wait means many
+    waiters, and fifty that each try every millisecond leave no CPU time to the holder of the lock.
     """
 
     def __init__(self) -> None:
         self._usual = 0.0
 
     def learn(self, waited: float) -> None:
-        """It took so long this time."""
+        """Update the usual wait with the last one."""
         self._usual += (waited - self._usual) * 0.2
 
     def pause(self, waited: float) -> float:
-        """Seconds until the next try."""
+        """Seconds until the next attempt."""
         usual = max(self._usual, waited / 4)
         most = min(max(0.005, usual / 10), 0.1)
         return random.uniform(most / 10, max(most / 10, most / (1 + 4 * waited / max(usual, 0.2))))
