@@ -209,7 +209,7 @@ def test_a_port_in_use_is_reported_as_json(tmp_path: Path, taken: int) -> None:
         (["--host", "192.0.2.1", "--no-keys"], "A server without keys on 192.0.2.1 would accept every request."),
         (["--url", "http://localhost:8787"], "http://localhost:8787 is a server; a server needs a database."),
         (["--url", "https://u:p@host/"], "https://u@host/ is a server; a server needs a database."),
-        (["--url", "mysql://localhost/x"], "dibs does not know where 'mysql://localhost/x' leads."),
+        (["--url", "mysql://localhost/x"], "'mysql://localhost/x' is not the URL of a store."),
         (["--port", "70000"], "70000 is not a valid port."),
         (["--grace", "-1"], "-1.0 is not a valid grace."),
         (["--allowed-host", "https://x"], "'https://x' is not a valid host name."),

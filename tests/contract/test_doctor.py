@@ -67,7 +67,7 @@ def test_the_doctor_finds_a_token_that_was_changed_by_other_sql(app: Any, url: s
     found = failures(app)
     assert list(found) == ["books tokens"]
     assert "1 tasks" in found["books tokens"].message
-    assert "past dibs" in found["books tokens"].hint
+    assert "another program" in found["books tokens"].hint
 
 
 def test_the_doctor_finds_a_token_that_was_set_back_by_other_sql(app: Any, url: str) -> None:

@@ -599,11 +599,14 @@ def test_a_call_during_close_leaves_no_connection_open(server: str) -> None:
 def test_closing_does_not_wait_for_the_server(server: str, open_app: Callable[..., Any]) -> None:
     app = open_app(server)
     wakeups = app._store.wakeups
-    wakeups.wait(wakeups.generation, 5.0)
+
+    def wait_until_closed() -> None:
+        while not wakeups._closed:  # a watcher that starts wakes its callers once
+            wakeups.wait(wakeups.generation, 30.0)
+
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wakeups.wait, wakeups.generation, 30.0)
-        until(lambda: wakeups._waiting)
-        until(lambda: wakeups._socket is not None)  # the watcher has connected, and waits for an answer
+        waiting = pool.submit(wait_until_closed)
+        until(lambda: wakeups._waiting and wakeups._socket is not None)  # the watcher waits for an answer
         began = time.monotonic()
         app.close()
         waiting.result(timeout=5)

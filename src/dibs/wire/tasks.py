@@ -114,7 +114,9 @@ class Task(msgspec.Struct, frozen=True):
     result: Annotated[Any, Meta(description="The result of the handler; null unless completed.")]
     error: Annotated[Failure | None, Meta(description="The error of the last failed attempt.")]
     workflow_id: Annotated[int | None, Meta(description="The workflow of which the task is a step.")]
-    tags: Annotated[list[str], Meta(description="The tags of the task, in the order of the enqueue.")]
+    tags: Annotated[list[str], Meta(description="The tags of the task, in the order of the enqueue.")] = field(
+        default_factory=list
+    )
     trace: Annotated[str, Meta(description="The span of the enqueue, if the client uses tracing.")] | UnsetType = field(
         name="traceparent", default=UNSET
     )
