@@ -84,7 +84,8 @@ class RemoteQueue:
         return Operation("claim", lambda: _claim(request), decode=_read_claims, request=request)
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
-        """Claim this task, or raise the reason why not. A request with a request id can be repeated."""
+        """Claim this task, or raise the reason why not. The body has a request id, so the request can be
+        repeated."""
         return Operation("claim_by_id", lambda: _claim_by_id(task_id, request), decode=_read_claim)
 
     def peek(self, filters: Filters) -> Operation[list[Task]]:
