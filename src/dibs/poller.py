@@ -1,7 +1,12 @@
-"""The plain loop: claim a task, call a function with it, write the outcome, back off while there is no task.
+"""The poller: a plain loop that claims a task, calls a function with the task and writes the outcome, one by one.
 
-The loop is for programs without handlers and concurrency. The service threads of a worker run beside the callback, so
-leases are renewed and outcomes are written as reliably as in a worker.
+The poller is for programs that need neither handlers nor concurrency. While there is no task, the loop pauses, each
+time for longer; a wake-up of the store ends the pause. The service threads of a worker run beside the callback, so
+leases are renewed and outcomes are written as reliably as in a worker. `PollerConfig` and `TaskPoller` are public.
+
+Keep three properties when you change the loop: no error of the callback or of the store ends the loop; the loop claims
+the next task only after the outcome of the task before is written; `stop` only sets a flag, because a signal handler
+may call it.
 """
 
 from __future__ import annotations
@@ -41,32 +46,34 @@ from dibs.worker.upkeep import WorkflowFinalizer
 logger = logging.getLogger("dibs.worker")
 
 HEARTBEAT_INTERVAL = 30.0
+"""Seconds between two heartbeats."""
+
 STOP_CHECK_INTERVAL = 0.25
-"""Seconds after which a pause checks whether `stop` was called: a signal handler may only set a flag."""
+"""Seconds between two checks during a pause whether `stop` was called: `stop` sets a flag and wakes no thread."""
 
 USELESS_WAKEUP_DELAY = 0.05
-"""Seconds to wait after a second wake-up in a row without a task: other workers claim them, or the tasks do not
-match."""
+"""Seconds to wait if two wake-ups in a row led to no task: other workers claimed the new tasks, or the new tasks do not
+pass the filters. The wait limits the rate of useless claims."""
 
 FLUSH_TIMEOUT = 10.0
 """Seconds for a stopping poller to write its last outcome. A task without a written outcome is recovered when its lease
 expires."""
 
 Callback = Callable[..., Any]
-"""Called with the task, or with the task and its context; what it returns is the result."""
+"""A function of the task, or of the task and its context. Its return value is the result of the task."""
 
 
 class PollerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of a poller. Durations are in seconds."""
 
     poll_interval: float = 5.0
-    """The pause after the first claim that finds nothing. A wake-up of the store ends any pause at once."""
+    """The pause after the first claim that finds no task. A wake-up of the store ends every pause at once."""
 
     max_backoff: float = 60.0
     """The longest pause."""
 
     backoff_multiplier: float = 1.5
-    """The factor by which each further pause in a row is longer than the one before."""
+    """The factor by which a pause is longer than the pause before, while claims find no task."""
 
     priority_enabled: bool = True
     """Claim the highest priority first; `order` then applies within a priority."""
@@ -82,8 +89,8 @@ class PollerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Task types to claim; None: all."""
 
     lease: float = DEFAULT_LEASE
-    """How long a claim stays valid without a renewal. It is renewed after each third of the lease while the callback
-    runs."""
+    """How long a claim stays valid without a renewal. While the callback runs, the lease is renewed whenever a third of
+    the lease has passed."""
 
     def __post_init__(self) -> None:
         Filters(queues=self.queues, types=self.types, order=self.order)
@@ -99,15 +106,16 @@ class PollerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def claim_order(self) -> str:
-        """The order in which tasks are claimed."""
+        """The order of the claims: `order`, within a priority if `priority_enabled`."""
         return _WITHIN_PRIORITY.get(self.order, self.order) if self.priority_enabled else self.order
 
     def pause(self, empty_claims: int) -> float:
-        """Seconds to wait after this many claims in a row that found nothing."""
+        """Seconds to wait after `empty_claims` claims in a row that found no task."""
         return min(self.max_backoff, self.poll_interval * self.backoff_multiplier ** min(empty_claims - 1, 100))
 
 
 _WITHIN_PRIORITY: dict[str, str] = {Order.LIFO: Order.PRIORITY_LIFO, Order.FIFO: Order.PRIORITY}
+"""The order that claims the highest priority first, and within a priority in the order of the key."""
 
 
 class TaskPoller:
@@ -126,8 +134,8 @@ class TaskPoller:
         """Call `callback(task)`, or `callback(task, context)` if it needs two arguments, for each task until `stop`.
 
         Returns the number of calls. The return value of the callback is the task's result; an exception fails the task
-        (or ends it otherwise: Retry, Snooze, Permanent, Cancel). Neither an exception nor a lost claim nor an outage of
-        the store ends the loop.
+        (or ends the attempt in another way: Retry, Snooze, Permanent, Cancel). Neither an exception nor a lost claim
+        nor an outage of the store ends the loop.
         """
         handler = _as_handler(callback)
         ran = failures = 0
@@ -140,8 +148,7 @@ class TaskPoller:
                     failures += 1
                     time.sleep(retry_delay(failures))
                     continue
-                # without the frames of the library, which do not help the program
-                except KeyboardInterrupt as interrupt:
+                except KeyboardInterrupt as interrupt:  # hide the frames of dibs, which do not help the user
                     raise interrupt.with_traceback(None) from None
                 if claim is not None:
                     services.run(handler, claim)
@@ -150,7 +157,7 @@ class TaskPoller:
         return ran
 
     def claim_next_task(self) -> Claim | None:
-        """Claim the next task, or return None: for a custom loop, which then has to finish the claim."""
+        """Claim the next task; None if there is none. For programs with their own loop, which must finish the claim."""
         request = ClaimRequest(
             worker_id=self.worker_id,
             incarnation=self._incarnation,
@@ -167,12 +174,12 @@ class TaskPoller:
         self._send_heartbeat(leaving=False)
 
     def stop(self) -> None:
-        """End the loop after the current task. Callable from any thread or signal handler. A stopped poller stays
-        stopped."""
+        """End the loop after the current task. Any thread and any signal handler may call this method. A stopped poller
+        cannot be started again."""
         self._stopping = True
 
     def _claim_or_pause(self) -> Claim | None:
-        # read before the claim, so that a task enqueued meanwhile ends the pause
+        # The generation is read before the claim, so that a task that is enqueued during the claim ends the pause.
         seen = self._access.store.wakeups.generation
         claim = self.claim_next_task()
         if claim is None:
@@ -182,6 +189,7 @@ class TaskPoller:
         return claim
 
     def _pause(self, seen: int) -> None:
+        """Wait until a wake-up after generation `seen`, until the pause is over, or until `stop`."""
         wakeups, ends = self._access.store.wakeups, now() + self._seconds_to_wait()
         while not self._stopping and wakeups.generation == seen and (left := ends - now()) > 0:
             wakeups.wait(seen, min(left, STOP_CHECK_INTERVAL))
@@ -193,22 +201,29 @@ class TaskPoller:
         self._woken_without_task = woken
 
     def _seconds_to_wait(self) -> float:
+        """The length of the pause, which ends earlier if a task becomes due or a lease ends in the meantime."""
         pause = self.config.pause(self._empty_claims + 1) * random.uniform(0.9, 1.1)
         due = self._access.run(self._access.store.upkeep.next_due())
-        return pause if due is None else min(pause, max(due, STOP_CHECK_INTERVAL))  # overdue: the task does not match
+        # The claim did not take what is overdue (due <= 0), because it does not pass the filters: pause all the same.
+        return pause if due is None else min(pause, max(due, STOP_CHECK_INTERVAL))
 
     def _wait_until_written(self, attempts: HeldAttempts) -> None:
         while not attempts.wait_until_none(STOP_CHECK_INTERVAL) and not self._stopping:
             pass  # the finisher repeats the write until the store responds
 
     def _send_heartbeat(self, leaving: bool) -> None:
-        about = {"pid": os.getpid(), "host": platform.node(), "python": platform.python_version(), "dibs": __version__}
+        process = {
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "python": platform.python_version(),
+            "dibs": __version__,
+        }
         heartbeat = Heartbeat(
             worker_id=self.worker_id,
             incarnation=self._incarnation,
             queues=self.config.queues,
             types=self.config.types,
-            metadata=about,
+            metadata=process,
             leaving=leaving,
         )
         self._access.run(self._access.store.registry.heartbeat(heartbeat))
@@ -218,7 +233,7 @@ class _BackgroundServices:
     """The service threads beside the callback: they renew leases, write outcomes and send heartbeats."""
 
     def __init__(self, access: StoreAccess, worker_id: str, lease: float, heartbeat: Callable[[bool], None]) -> None:
-        served = access.store.served  # then the server finalizes workflows
+        served = access.store.served  # a server finalizes the workflows of its store
         self._finalizer = WorkflowFinalizer(access, unique_processor(worker_id))
         self._progress = ProgressReports(access)
         finisher = Finisher(access, self._forget, self._progress, None if served else self._finalizer.put)
@@ -250,13 +265,13 @@ class _BackgroundServices:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for attempt in self.attempts.unsettled():  # after Ctrl-C during the callback
+        for attempt in self.attempts.unsettled():  # Ctrl-C has interrupted the callback
             self.attempts.settle(attempt, Released())
         if not self.attempts.wait_until_none(FLUSH_TIMEOUT):
             logger.error(
                 "%r: the outcome is not written; the task is recovered when its lease expires", self.attempts.all()
             )
-        self._finalizer.wait_until_idle(FLUSH_TIMEOUT)  # upkeep of any process finalizes the rest
+        self._finalizer.wait_until_idle(FLUSH_TIMEOUT)  # the upkeep of other processes finalizes what is left
         for service in self._services:
             service.end(FLUSH_TIMEOUT)
         try:
@@ -284,6 +299,7 @@ class _HeartbeatService(ServiceThread):
 
 
 def _as_handler(callback: Callback) -> Handler[..., Any, None]:
+    """A handler that calls the callback, so that `perform` runs the callback like the handler of a worker."""
     with_context = _needs_context(callback)
 
     def call(ctx: Context, **params: Any) -> Any:
@@ -294,6 +310,8 @@ def _as_handler(callback: Callback) -> Handler[..., Any, None]:
 
 
 def _needs_context(callback: Callback) -> bool:
+    """True if the callback cannot be called with the task alone. InvalidValue if it takes neither one nor two
+    arguments."""
     try:
         signature = inspect.signature(callback)
     except ValueError:  # some functions written in C have no signature

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dibs.cli.graph_text import ACROSS, DOWN, UP, GraphLine, TooWide, rows
+from dibs.cli.graph_text import DOWN, HORIZONTAL, UP, GraphLine, TooWide, graph_lines
 from dibs.cli.output import STYLES
 from dibs.cli.workflow_text import ASCII, UNICODE, draw, format_duration, legend, plain
 from dibs.model.task import FINAL, Failure, State
@@ -342,34 +342,34 @@ def test_a_duration_is_shown_in_a_suitable_unit(seconds: float, said: str) -> No
 def test_the_edges_of_any_drawing_are_exactly_the_dependencies_of_its_graph(seed: int) -> None:
     chance = random.Random(seed)
     parents = [sorted(chance.sample(range(node), min(node, chance.randint(0, 3)))) for node in range(12)]
-    assert read_back(rows(parents, max_lanes=99)) == [set(above) for above in parents]
+    assert read_back(graph_lines(parents, max_columns=99)) == [set(above) for above in parents]
 
 
-def test_a_graph_with_too_many_lanes_is_refused() -> None:
+def test_a_graph_with_too_many_columns_is_refused() -> None:
     with pytest.raises(TooWide):
-        list(rows([[], [0], [0], [0]], max_lanes=2))
+        list(graph_lines([[], [0], [0], [0]], max_columns=2))
 
 
 def read_back(drawn: Iterable[GraphLine]) -> list[set[int]]:
-    """The dependencies, read from the rows alone: which nodes each lane comes from, row by row."""
+    """The dependencies, read from the lines alone: from which nodes the edge in each column comes, line by line."""
     found: dict[int, set[int]] = {}
-    lanes: dict[int, set[int]] = {}
+    columns: dict[int, set[int]] = {}
     last = -1
     for row in drawn:
-        joined = [place for place, cell in enumerate(row.cells) if cell & ACROSS]
+        joined = [place for place, cell in enumerate(row.cells) if cell & HORIZONTAL]
         ends = [place for place in joined if row.cells[place] & (UP | DOWN)]
         if row.node is not None:
-            found[row.node] = lanes.get(row.place, set())
-            lanes[row.place], last = {row.node}, row.node
-        elif any(not row.cells[place] & DOWN for place in ends):  # lanes end here: they meet in the first one
-            lanes[ends[0]] = set().union(*(lanes.pop(place) for place in ends))
+            found[row.node] = columns.get(row.column, set())
+            columns[row.column], last = {row.node}, row.node
+        elif any(not row.cells[place] & DOWN for place in ends):  # edges end here: they are joined in the first column
+            columns[ends[0]] = set().union(*(columns.pop(place) for place in ends))
         else:
             for place in ends:  # lines part from the node above
-                lanes[place] = (lanes.get(place, set()) if row.cells[place] & UP else set()) | {last}
-        lanes = {place: sources for place, sources in lanes.items() if _goes_on(row, place)}
+                columns[place] = (columns.get(place, set()) if row.cells[place] & UP else set()) | {last}
+        columns = {place: sources for place, sources in columns.items() if _goes_on(row, place)}
     return [found[node] for node in sorted(found)]
 
 
 def _goes_on(row: GraphLine, place: int) -> bool:
-    cells = row.cells if row.node is None else row.beneath
+    cells = row.cells if row.node is None else row.below
     return place < len(cells) and bool(cells[place] & DOWN)

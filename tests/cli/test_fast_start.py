@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import dibs
-from dibs.cli import app
+from dibs.cli import app, options
+from dibs.model.claim import Order
+from dibs.model.task import State
 from tests.cli.running import run_dibs
 
 HEAVY = (
@@ -62,6 +64,11 @@ def test_the_help_of_every_command_imports_nothing_heavy() -> None:
         assert text.startswith(f"Usage: {' '.join(['dibs', *command])}")
         heavy = [each for each in modules if each in HEAVY or each.startswith(tuple(f"{name}." for name in HEAVY))]
         assert heavy == [], command
+
+
+def test_the_options_name_the_states_and_orders_of_the_model_which_they_do_not_import() -> None:
+    assert sorted(options.STATES) == sorted(State)
+    assert sorted(options.ORDERS) == sorted(Order)
 
 
 def test_every_public_name_is_imported_on_access() -> None:

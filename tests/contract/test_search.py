@@ -120,15 +120,15 @@ def test_a_search_by_state_finds_rare_and_frequent_states(
     app: Any, state: str, span: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if span == 2:
-        monkeypatch.setattr(search_operations, "FEW", 0)
+        monkeypatch.setattr(search_operations, "MAX_CANDIDATES", 0)
     tasks = {each: task_in(app, each).id for each in STATES}
     lines = [line for page in pages(app, span, state=state) for line in page.tasks]
     assert [(line.id, line.state) for line in lines] == [(tasks[state], state)]
 
 
-@pytest.mark.parametrize("few", [0, search_operations.FEW])
+@pytest.mark.parametrize("few", [0, search_operations.MAX_CANDIDATES])
 def test_blocked_steps_are_found_among_unfinished_tasks(app: Any, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_operations, "FEW", few)
+    monkeypatch.setattr(search_operations, "MAX_CANDIDATES", few)
     workflow_id = start(app, *DIAMOND)
     app.enqueue("resize")
     blocked = [task_of(app, workflow_id, name) for name in ("merge", "right", "left")]
@@ -232,7 +232,7 @@ def test_pages_leave_no_gap_and_repeat_nothing(app: Any) -> None:
 def test_pages_by_state_stay_complete_when_a_rare_state_becomes_frequent(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_operations, "FEW", 10)
+    monkeypatch.setattr(search_operations, "MAX_CANDIDATES", 10)
     ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(9)])]
     first = search(app, state="pending", limit=4)
     app.enqueue_many([NewTask("resize") for _ in range(9)])

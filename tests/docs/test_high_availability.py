@@ -8,14 +8,14 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 
 from dibs.store.postgres import doctor
-from dibs.store.postgres.connection import watchful
+from dibs.store.postgres.connection import connection_string
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "high-availability.md").read_text(encoding="utf-8")
 
 
 def test_the_url_of_the_guide_names_all_nodes_and_requires_a_writable_one() -> None:
     [url] = re.findall(r"DIBS_URL='(postgresql://[^']+)'", GUIDE)
-    understood = conninfo_to_dict(watchful(url))
+    understood = conninfo_to_dict(connection_string(url))
     assert understood["host"].split(",") == ["db1", "db2", "db3"]  # type: ignore[union-attr]
     assert understood["target_session_attrs"] == "read-write"
     assert int(understood["connect_timeout"] or 0) == 3

@@ -36,7 +36,7 @@ from dibs.store.operations.claim import CHUNK
 from dibs.store.operations.retention import read_rules
 from dibs.store.operations.upkeep import STRETCH, SWEEP_BATCH
 from dibs.store.operations.workflow_views import FEW as FEW_WORKFLOWS
-from dibs.store.postgres.dialect import SLACK
+from dibs.store.postgres.dialect import EXTRA_CANDIDATES
 from dibs.store.sqlite.connection import clock, connect
 from tests import matrix
 from tests.helpers import million, postgres
@@ -93,7 +93,7 @@ def test_a_claim_on_postgres_touches_few_rows_of_a_million(big_postgres: Big, or
     big_postgres.vacuum()
     for filters in FILTERS:
         for count in COUNTS:
-            bound = 3 * (big_postgres.lines(**filters) + 1) * (count + SLACK)
+            bound = 3 * (big_postgres.lines(**filters) + 1) * (count + EXTRA_CANDIDATES)
             with big_postgres.connect(planned) as connection:
                 works = explain_postgres(connection, claim(big_postgres.store, order, count, filters))
             for work in works:

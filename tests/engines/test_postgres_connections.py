@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 import dibs
 from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.postgres import connection
-from dibs.store.postgres.connection import watchful
+from dibs.store.postgres.connection import connection_string
 from dibs.store.postgres.store import PostgresStore
 from tests.helpers import postgres
 from tests.helpers.silent import silent_server
@@ -33,7 +33,7 @@ SETTINGS = {
 
 def settings_of(url: str) -> dict[str, str]:
     """The settings for libpq beside the address."""
-    return {name: str(value) for name, value in conninfo_to_dict(watchful(url)).items() if name in SETTINGS}
+    return {name: str(value) for name, value in conninfo_to_dict(connection_string(url)).items() if name in SETTINGS}
 
 
 @pytest.mark.parametrize("url", ["postgresql://host/db", "postgresql://host/db?application_name=x", "host=h dbname=d"])
@@ -48,7 +48,7 @@ def test_timeouts_in_the_url_are_kept() -> None:
 
 def test_the_address_and_credentials_of_the_url_are_kept() -> None:
     url = "postgresql://me:s%40crit@host:5433/db?application_name=a%20b"
-    whole = conninfo_to_dict(watchful(url))
+    whole = conninfo_to_dict(connection_string(url))
     assert {name: whole[name] for name in conninfo_to_dict(url)} == conninfo_to_dict(url)
 
 
@@ -117,7 +117,7 @@ def test_every_connection_is_made_with_the_timeouts() -> None:
     ]
     assert len(calls) == 6
     assert not any("psycopg.connect(" in path.read_text(encoding="utf-8") for path in sources())
-    assert set(calls) <= {"watchful(self._url)", "watchful(url)", "self._conninfo"}
+    assert set(calls) <= {"connection_string(self._url)", "connection_string(url)", "self._conninfo"}
 
 
 def test_an_attempt_to_connect_to_a_server_that_never_answers_ends_after_the_timeout_in_the_url(

@@ -22,7 +22,7 @@ from psycopg_pool import AsyncConnectionPool
 import dibs
 from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.postgres import replies
-from dibs.store.postgres.connection import SQL, watchful
+from dibs.store.postgres.connection import SQL, connection_string
 from dibs.store.postgres.store import PostgresStore
 from dibs.store.postgres.wakeups import PostgresWakeups
 from tests.helpers import handlers
@@ -239,7 +239,7 @@ def test_the_bound_comes_from_the_url_before_the_environment(monkeypatch: pytest
 )
 def test_libpq_does_not_see_the_bound(url: str, left: str) -> None:
     assert replies.without_reply_timeout(url) == left
-    assert watchful(url) == watchful(left)
+    assert connection_string(url) == connection_string(left)
 
 
 @pytest.mark.parametrize("given", ["soon", "-1", "nan", "inf"])

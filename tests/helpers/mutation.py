@@ -16,9 +16,10 @@ ENGINES = ("sqlite", "postgres")
 
 FENCES = {
     "token": re.compile(r"(task\.)?\btoken = (:token|items\.token)"),
-    "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|items\.worker_id)(?= AND)"),
+    "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|items\.worker_id)(?=\s+AND)"),
     "state": re.compile(
-        r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|ON CONFLICT|$))|\{\{unindexed: state\}\} = 'claimed'"
+        r"(\+?task\.)?\bstate = 'claimed'(?=\s*(\{\{step_condition\}\}|RETURNING|ON CONFLICT|$))"
+        r"|\{\{unindexed: state\}\} = 'claimed'"
     ),
 }
 WRITES = re.compile("UPDATE|INSERT")

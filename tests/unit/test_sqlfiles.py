@@ -43,26 +43,26 @@ ONLY = {
     },
     "postgres": {
         "enqueue_keyless",  # without keys a cheaper statement will do; SQLite looks for keys before it inserts
-        "moment",  # fragments: time, history, lines and candidates are parts of one statement
+        "moment",  # fragments: time, history, partitions and candidates are parts of one statement
         "noted",
-        "lines",
-        "queues_found",  # parts of lines: named by the claim, or found
+        "partitions",
+        "queues_found",  # fragments of partitions: named by the claim, or found
         "queues_named",
         "types_found",
         "types_named",
-        "in_line",
+        "in_partition",
         "candidates_ordered",
         "candidates_levels",
-        "candidates_race",
-        "undrawn",
-        "undrawn_lines",  # on SQLite each line is looked at anyway
+        "candidates_random",
+        "unnumbered",
+        "unnumbered_partitions",  # on SQLite a claim reads each partition anyway
         "random_place",
         "weighted_place",
         "claimed",
         "for_one_worker",  # for whom the picked tasks are; SQLite has a statement for each worker
         "for_each_worker",
-        "from_one_line",  # a claim from a single line needs no candidates
-        "if_several",
+        "from_one_partition",  # a claim from a single partition needs no candidates
+        "if_several_partitions",
         "overdue",  # the claim itself looks whether there is anything to sweep
         "wanted",
         "claim_any",  # other claims may hold the locks of all candidates
@@ -74,14 +74,14 @@ ONLY = {
         "filled",
         "late_moves",
         "peek",  # on SQLite the same probes as for a claim
-        "vitals",  # SQLite's are the sizes of its files
+        "database_health",  # SQLite reports the sizes of its files
     },
 }
 
 # Words that the code fills in from fixed tables; every other placeholder is a fragment.
 WORDS = {
     "order",
-    "at_hand",
+    "index_order",
     "beyond",
     "levels",
     "within",
@@ -91,17 +91,18 @@ WORDS = {
     "count",
     "limit",
     "reach",
+    "candidate_limit",
     "span",
     "candidates",
-    "alone",
-    "only",
+    "single_partition",
+    "partition_condition",
     "open_queues",
-    "kinds",
+    "queue_types",
     "conditions",
     "argument",
-    "hands",
+    "holder_columns",
     "which",
-    "whose",
+    "step_condition",
     "rows",
     "condition",
     "body",

@@ -1,4 +1,9 @@
-"""`dibs tasks peek|claim|complete|fail|release`: the calls of a worker, for workers that are shell scripts."""
+"""The commands `dibs tasks peek|claim|complete|fail|release`: the calls of a worker, for shell scripts.
+
+Scripts depend on the names of the commands and options, on the exit codes and on the JSON: keep all of these. The JSON
+has the shapes of the HTTP API (`dibs.wire`). A claim that finds no task prints `"success": false` and ends with the
+exit code REFUSED.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +46,7 @@ OrderOption = Annotated[
 CountOption = Annotated[
     int | None, typer.Option("--count", metavar="N", help="Maximum number of tasks (1 to 1000); default: 1.")
 ]
-HolderOption = Annotated[
+HoldingWorkerOption = Annotated[
     str, typer.Option("--worker", metavar="NAME", help="The name of the worker that holds the task.")
 ]
 TokenOption = Annotated[int, typer.Option("--token", metavar="N", help="The token that `claim` printed.")]
@@ -58,7 +63,7 @@ def peek(
     as_json: JsonOption = False,
 ) -> None:
     """Show the tasks that would be claimed next, without claiming them."""
-    options = _filters(queues, types, order)
+    options = _claim_filters(queues, types, order)
     with open_client(ctx, url, as_json) as (client, output):
         from dibs.cli.tasks import COLUMNS, row
         from dibs.wire.tasks import ManyTasks
@@ -96,7 +101,7 @@ def claim(
     as_json: JsonOption = False,
 ) -> None:
     """Claim the next task, or the task with this id, and print its id, token and params."""
-    options = _filters(queues, types, order)
+    options = _claim_filters(queues, types, order)
     if task_id is not None and (options or count is not None or wait is not None):
         raise InvalidValue(
             "A task is claimed by its id or by filters, not both.", hint="Remove the id, or the other options."
@@ -107,7 +112,7 @@ def claim(
         else:
             options |= given(lease=lease, wait=wait)
             claims = client.claim_many(worker, 1 if count is None else count, **options)
-        _print_claims(output, claims, several=count is not None)
+        _print_claims(output, claims, as_list=count is not None)
 
 
 def complete(
@@ -118,14 +123,14 @@ def complete(
     ] = "null",
     *,
     token: TokenOption,
-    worker: HolderOption,
+    worker: HoldingWorkerOption,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Complete a claimed task and store its result."""
     value = read_value(result, "The result")
     with open_client(ctx, url, as_json) as (client, output):
-        _print_outcome(output, client.complete(_claim(task_id, token, worker), value))
+        _print_outcome(output, client.complete(_claim_ref(task_id, token, worker), value))
 
 
 def fail(
@@ -133,7 +138,7 @@ def fail(
     task_id: TaskIdArgument,
     *,
     token: TokenOption,
-    worker: HolderOption,
+    worker: HoldingWorkerOption,
     error: Annotated[str, typer.Option("--error", metavar="TEXT", help="The error message.")],
     error_type: Annotated[
         str,
@@ -154,8 +159,8 @@ def fail(
         from dibs.model.task import Failure
 
         failure = Failure(error_type, error)
-        held = _claim(task_id, token, worker)
-        _print_outcome(output, client.fail(held, failure, retry_in=retry_in, permanent=permanent))
+        claim_ref = _claim_ref(task_id, token, worker)
+        _print_outcome(output, client.fail(claim_ref, failure, retry_in=retry_in, permanent=permanent))
 
 
 def release(
@@ -163,7 +168,7 @@ def release(
     task_id: TaskIdArgument,
     *,
     token: TokenOption,
-    worker: HolderOption,
+    worker: HoldingWorkerOption,
     delay: Annotated[
         float,
         typer.Option(
@@ -175,10 +180,11 @@ def release(
 ) -> None:
     """Return a claimed task to its queue; the attempt is not counted."""
     with open_client(ctx, url, as_json) as (client, output):
-        _print_outcome(output, client.release(_claim(task_id, token, worker), delay=delay))
+        _print_outcome(output, client.release(_claim_ref(task_id, token, worker), delay=delay))
 
 
-def _filters(queues: str | None, types: str | None, order: str | None) -> dict[str, Any]:
+def _claim_filters(queues: str | None, types: str | None, order: str | None) -> dict[str, Any]:
+    """Return the keyword arguments of `Dibs.claim_many` and `Dibs.peek` for the options that were given."""
     return given(
         queues=None if queues is None else split_names(queues),
         types=None if types is None else split_names(types),
@@ -186,7 +192,8 @@ def _filters(queues: str | None, types: str | None, order: str | None) -> dict[s
     )
 
 
-def _claim(task_id: int, token: int, worker: str) -> ClaimRef:
+def _claim_ref(task_id: int, token: int, worker: str) -> ClaimRef:
+    """Return a reference to the claim that these options identify."""
     from dibs.model.checks import check_integer, check_worker_id
     from dibs.model.claim import ClaimRef
 
@@ -194,7 +201,8 @@ def _claim(task_id: int, token: int, worker: str) -> ClaimRef:
     return ClaimRef(task_id, token, check_worker_id(worker))
 
 
-def _print_claims(output: Output, claims: list[Claim], *, several: bool) -> None:
+def _print_claims(output: Output, claims: list[Claim], *, as_list: bool) -> None:
+    """Print the claims. `as_list`: the JSON has a list of tasks, as in the HTTP API for a request with a count."""
     from dibs.wire.claims import Claimed
 
     if not claims:
@@ -202,25 +210,25 @@ def _print_claims(output: Output, claims: list[Claim], *, several: bool) -> None
             output.print_to_stderr("No pending tasks available.")
         output.print_json({"success": False, "message": "No pending tasks available"})
         raise typer.Exit(REFUSED)
-    for number, each in enumerate(claims):
+    for number, claimed in enumerate(claims):
         output.print("") if number else None
         output.print_fields(
             [
-                ("id", str(each.task.id)),
-                ("type", text.line(each.task.type)),
-                ("token", str(each.token)),
-                ("lease until", f"{text.exact(each.lease_until)} UTC"),
-                ("params", text.pretty(each.task.params)),
+                ("id", str(claimed.task.id)),
+                ("type", text.line(claimed.task.type)),
+                ("token", str(claimed.token)),
+                ("lease until", f"{text.exact(claimed.lease_until)} UTC"),
+                ("params", text.pretty(claimed.task.params)),
             ]
         )
-    output.print_json(Claimed.from_model(claims, several))
+    output.print_json(Claimed.from_model(claims, as_list))
 
 
 def _print_outcome(output: Output, finished: Finished) -> None:
     from dibs.wire.claims import Finished as WireFinished
 
-    later = finished.will_retry and finished.run_at is not None and finished.state == "scheduled"
-    again = f": the next attempt is at {text.exact(finished.run_at)} UTC" if later else ""
-    known = " (as reported before)" if finished.repeated else ""
-    output.print(f"Task {finished.task_id} is {finished.state}{again}{known}.")
+    is_scheduled = finished.will_retry and finished.run_at is not None and finished.state == "scheduled"
+    next_attempt = f": the next attempt is at {text.exact(finished.run_at)} UTC" if is_scheduled else ""
+    repeated = " (as reported before)" if finished.repeated else ""
+    output.print(f"Task {finished.task_id} is {finished.state}{next_attempt}{repeated}.")
     output.print_json(WireFinished.from_model(finished))

@@ -1,4 +1,9 @@
-"""The options that several commands share, and their shell completion."""
+"""The options that several commands share, their shell completion, and the functions that read their values.
+
+Every command imports this module, so the module imports nothing that starts slowly: LEVELS, STATES and ORDERS repeat
+the values of `dibs.model`, and a test compares them. The names of options are public. Completion runs while the user
+types: it reads a bounded number of tasks and prints no error.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +21,21 @@ if TYPE_CHECKING:
     from dibs.client import Dibs
 
 LEVELS = ("debug", "info", "warning", "error")
+"""The levels of the log."""
+
 STATES = ("scheduled", "blocked", "pending", "claimed", "completed", "failed", "cancelled")
+"""The states of a task: the values of `dibs.model.task.State`."""
 
 ORDERS = ("priority", "priority_lifo", "priority_asc", "fifo", "lifo", "random", "weighted")
+"""The orders of a claim: the values of `dibs.model.claim.Order`."""
 
 COMPLETION_SAMPLE = 200
-"""Number of tasks, newest first, that completion reads names from: reading all of them could take long."""
+"""The number of newest tasks from which completion reads the names of queues and types: reading all tasks could take
+long."""
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """Return the options that are not None. The client supplies the defaults of the others."""
+    """Return the options that are not None. The client has the defaults of the options that are left out."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -35,25 +45,26 @@ def filters(**options: Any) -> dict[str, Any]:
     return given(**{**options, **times})
 
 
-def read_time(given_time: str) -> datetime:
-    """Read a time: a date, a date with a time (UTC unless it has a zone), or a duration before now, such as 2h."""
-    if found := _AGO.fullmatch(given_time.strip()):
-        return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+def read_time(text: str) -> datetime:
+    """Read a time: a date, a date with a time of day (in UTC unless a zone is given), or a duration before now, such as
+    2h."""
+    if duration := _DURATION_BEFORE_NOW.fullmatch(text.strip()):
+        return datetime.now(UTC) - timedelta(seconds=int(duration[1]) * _UNIT_SECONDS[duration[2]])
     try:
-        time = datetime.fromisoformat(given_time.strip())
+        time = datetime.fromisoformat(text.strip())
     except ValueError:
         hint = "Write 2030-01-31, 2030-01-31T08:00Z, or 2h for two hours ago (s, m, h, d, w)."
-        raise InvalidValue(f"{given_time!r} is not a valid time.", hint=hint) from None
+        raise InvalidValue(f"{text!r} is not a valid time.", hint=hint) from None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
-_AGO = re.compile(r"([0-9]{1,9})(s|m|h|d|w)(?: ago)?")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_DURATION_BEFORE_NOW = re.compile(r"([0-9]{1,9})(s|m|h|d|w)(?: ago)?")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-def split_names(listed: str) -> list[str]:
-    """Split a list of names such as `a,b`."""
-    return [name.strip() for name in listed.split(",")]
+def split_names(names: str) -> list[str]:
+    """Split names that commas separate."""
+    return [name.strip() for name in names.split(",")]
 
 
 def check_level(log_level: str) -> None:
@@ -63,7 +74,7 @@ def check_level(log_level: str) -> None:
 
 
 def log_options(log_level: str, log_format: str) -> list[str]:
-    """Return the log options for the command of a supervised process."""
+    """Return the log options to pass on to a supervised process."""
     return ["--log-level", log_level, "--log-format", log_format]
 
 
@@ -79,29 +90,30 @@ def complete_order(incomplete: str) -> list[str]:
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a queue from the newest tasks."""
-    return _completed(
+    return _names_starting_with(
         ctx, incomplete, lambda client: {task.queue for task in client.list_tasks(limit=COMPLETION_SAMPLE)}
     )
 
 
 def complete_type(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a task type from the newest tasks."""
-    return _completed(
+    return _names_starting_with(
         ctx, incomplete, lambda client: {task.type for task in client.list_tasks(limit=COMPLETION_SAMPLE)}
     )
 
 
 def complete_worker(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the id of a worker."""
-    return _completed(ctx, incomplete, lambda client: {worker.id for worker in client.workers()})
+    return _names_starting_with(ctx, incomplete, lambda client: {worker.id for worker in client.workers()})
 
 
 def complete_schedule(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the name of a schedule."""
-    return _completed(ctx, incomplete, lambda client: {schedule.name for schedule in client.schedules()})
+    return _names_starting_with(ctx, incomplete, lambda client: {schedule.name for schedule in client.schedules()})
 
 
-def _completed(ctx: typer.Context, incomplete: str, read_names: Callable[[Dibs], set[str]]) -> list[str]:
+def _names_starting_with(ctx: typer.Context, incomplete: str, read_names: Callable[[Dibs], set[str]]) -> list[str]:
+    """Return the names in the store that begin with the incomplete word; none if the store cannot be read."""
     try:
         with command_context(ctx, ctx.params.get("url"), False).open() as client:
             return sorted(name for name in read_names(client) if name.startswith(incomplete))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dibs.cli import text
-from dibs.cli.graph_text import ASCII_LINES, LINES, GraphLine, TooWide, draw_cells, rows
+from dibs.cli.graph_text import ASCII_LINES, LINES, GraphLine, TooWide, draw_cells, graph_lines
 from dibs.cli.output import STYLES
 from dibs.model.task import State
 from dibs.model.workflow import Step, StepKind
@@ -21,7 +21,7 @@ StyledLine = list[tuple[str, str]]
 
 QUIET = "bright_black"
 TITLES = ("step", "task", "attempts", "took")
-MOST_LANES = 16
+MAX_COLUMNS = 16
 FAILURES_SHOWN = 3
 NAME_WIDTH = 48
 MIN_TEXT_WIDTH = 36
@@ -113,7 +113,7 @@ def plain(line: Iterable[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True)
 class _Place:
-    """The graph around a node: to its left, to its right, and in the lanes below."""
+    """The graph around a node: to its left, to its right, and in the columns below."""
 
     left: str = ""
     right: str = ""
@@ -135,7 +135,7 @@ class _Drawing:
         self._now = now
         self._signs = signs
         self._fold_equal = fold_equal
-        self._most_lanes = max(3, min(MOST_LANES, (width - MIN_TEXT_WIDTH) // 2))
+        self._max_columns = max(3, min(MAX_COLUMNS, (width - MIN_TEXT_WIDTH) // 2))
 
     def entries(self, steps: Sequence[Step], prefix: str = "") -> Iterator[_Entry]:
         last = [step for step in steps if step.kind is StepKind.FINALIZER]
@@ -153,16 +153,16 @@ class _Drawing:
             yield from self._group(Group([step], []), _Place(prefix))
 
     def _graph(self, groups: Sequence[Group], prefix: str) -> Iterator[_Entry]:
-        for row in rows([group.after for group in groups], self._most_lanes):
-            if row.node is None:
-                yield _Entry([(prefix + draw_cells(row.cells, True, self._signs.lines), QUIET)])
+        for line in graph_lines([group.after for group in groups], self._max_columns):
+            if line.node is None:
+                yield _Entry([(prefix + draw_cells(line.cells, True, self._signs.lines), QUIET)])
             else:
-                yield from self._group(groups[row.node], self._place(prefix, row))
+                yield from self._group(groups[line.node], self._place(prefix, line))
 
-    def _place(self, prefix: str, row: GraphLine) -> _Place:
+    def _place(self, prefix: str, line: GraphLine) -> _Place:
         left, right, beneath = (
             draw_cells(cells, False, self._signs.lines)
-            for cells in (row.cells[: row.place], row.cells[row.place + 1 :], row.beneath)
+            for cells in (line.cells[: line.column], line.cells[line.column + 1 :], line.below)
         )
         return _Place(prefix + left, right, prefix + beneath)
 

@@ -1,4 +1,9 @@
-"""The keyword options of the client methods, shared by both clients."""
+"""The keyword options that the methods of `Dibs` and `AsyncDibs` share, as types for type checkers and editors.
+
+The names of the options are public. These classes check nothing at run time: the clients pass the options on as
+arguments of the type in `dibs.model` that each docstring names, and that type checks the values. A new option therefore
+needs a field of the same name in that type.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from dibs.model.retry import Backoff
 
 
 class TaskOptions(TypedDict, total=False):
-    """Options of enqueue. Durations are in seconds."""
+    """Options of `enqueue`, the arguments of `NewTask`. Durations are in seconds."""
 
     queue: str
     priority: int
@@ -24,7 +29,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """Options of a schedule: options of its tasks, and whether the schedule is enabled."""
+    """Options of a schedule, the arguments of `NewSchedule`: options of its tasks, and whether it is enabled."""
 
     queue: str
     priority: int
@@ -36,7 +41,8 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class WorkflowOptions(TypedDict, total=False):
-    """Options of a workflow. `deadline`: seconds from its start, or a time."""
+    """Options of a workflow, the arguments of `NewWorkflow`. `deadline`: a time, or seconds from the start of the
+    workflow."""
 
     key: str | None
     deadline: float | datetime | None
@@ -44,7 +50,7 @@ class WorkflowOptions(TypedDict, total=False):
 
 
 class FilterOptions(TypedDict, total=False):
-    """Which pending tasks to claim, and in which order."""
+    """Which pending tasks to claim, and in which order: the arguments of `Filters`."""
 
     queues: Sequence[str] | None
     types: Sequence[str] | None
@@ -53,8 +59,8 @@ class FilterOptions(TypedDict, total=False):
 
 
 class ClaimOptions(FilterOptions, total=False):
-    """Options of claim. `lease`: seconds. `request`: an id with which the claim can be repeated if its response was
-    lost."""
+    """Options of `claim`, the arguments of `ClaimRequest`. `lease`: seconds. `request`: an id of the call; after a lost
+    response, a second call with the same id returns the tasks that the first call claimed."""
 
     lease: float
     incarnation: str | None
@@ -62,7 +68,7 @@ class ClaimOptions(FilterOptions, total=False):
 
 
 class MatchOptions(TypedDict, total=False):
-    """Filters for tasks; all given filters must match."""
+    """Filters for tasks, the arguments of `TaskMatch`. A task must pass all given filters."""
 
     state: str | None
     type: str | None
@@ -76,14 +82,15 @@ class MatchOptions(TypedDict, total=False):
 
 
 class ListOptions(MatchOptions, total=False):
-    """Which tasks to list."""
+    """Which tasks to list: the arguments of `TaskFilter`."""
 
     limit: int
     cursor: int | None
 
 
 class DeadLetterOptions(TypedDict, total=False):
-    """Filters for the dead letter; all given filters must match. `error`: text in the error's type and message."""
+    """Filters for the dead letter, the arguments of `DeadFilter`. A task must pass all given filters. `error`: a text
+    that occurs in the error, written as "type: message"."""
 
     queue: str | None
     type: str | None
@@ -92,7 +99,7 @@ class DeadLetterOptions(TypedDict, total=False):
 
 
 class WorkflowListOptions(TypedDict, total=False):
-    """Which workflows to list."""
+    """Which workflows to list: the arguments of `WorkflowFilter`."""
 
     state: str | None
     name: str | None

@@ -1,4 +1,9 @@
-"""Claims: requests, the claims themselves, the outcomes that end them, and the store's results."""
+"""The types of claims: requests to claim, claims, the outcomes that end a claim, and the results of the store.
+
+The types that callers construct check their values on construction, so no store has to. Most types are public
+(`dibs.Claim`, `dibs.Completed` …); the JSON of the HTTP API is defined in `dibs.wire.claims`. The outcomes are tagged
+structs: a child process sends its outcome to the worker in msgpack, and the tag is the name of the class.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +22,35 @@ from dibs.model.task import FINAL, MAX_MAX_ATTEMPTS, Failure, State, Task
 from dibs.model.workflow import NewStep
 
 DEFAULT_LEASE = 60.0
-MAX_BATCH = 1000
+"""Seconds."""
 
-_REQUEST = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MAX_BATCH = 1000
+"""The largest number of tasks in one claim, and of entries in one batch."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Order(StrEnum):
     """Which pending task a claim takes first."""
 
-    PRIORITY = "priority"  # highest first, oldest within
-    PRIORITY_LIFO = "priority_lifo"  # highest first, newest within
-    PRIORITY_ASC = "priority_asc"  # lowest first, oldest within
-    FIFO = "fifo"  # oldest first
-    LIFO = "lifo"  # newest first
-    RANDOM = "random"  # every task equally likely
-    WEIGHTED = "weighted"  # likelier the higher its priority
+    PRIORITY = "priority"  # the highest priority first, and of equal priorities the oldest task
+    PRIORITY_LIFO = "priority_lifo"  # the highest priority first, and of equal priorities the newest task
+    PRIORITY_ASC = "priority_asc"  # the lowest priority first, and of equal priorities the oldest task
+    FIFO = "fifo"  # the oldest task first
+    LIFO = "lifo"  # the newest task first
+    RANDOM = "random"  # every task is equally likely
+    WEIGHTED = "weighted"  # a task is the more likely, the higher its priority
 
 
 ORDERS = frozenset(order.value for order in Order)
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pending tasks may be claimed, and which of them first."""
+    """Which pending tasks a claim may take, in which order, and how many.
+
+    `queues`, `types`: None for all. `max_attempts_remaining`: only tasks with at least this number of attempts left
+    (the name is that of the HTTP API).
+    """
 
     queues: Sequence[str] | None = None
     types: Sequence[str] | None = None
@@ -59,10 +71,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 class ClaimRequest(Filters, frozen=True, kw_only=True):
     """A worker's request for up to `count` tasks under a lease of `lease` seconds.
 
-    `ahead`: the tasks will wait in the worker's memory before they start; if the worker dies, no attempt is counted.
-    `wait`: seconds for which a server may delay its response until a task is pending; a database ignores it.
-    `request`: an id of this request. If the response was lost and the worker repeats the request with the same id, the
-    store returns the tasks that it claimed the first time and that the worker still holds.
+    `incarnation`: tells two processes with the same worker id apart. `ahead`: the tasks will wait in the worker's
+    memory before they start; if the worker dies before the start, no attempt is counted. `wait`: seconds for which a
+    server may delay its response until a task is pending; a database ignores `wait`. `request`: an id of this request.
+    If the response was lost and the worker repeats the request with the same id, the store returns the tasks of the
+    first request that the worker still holds.
     """
 
     worker_id: str
@@ -81,11 +94,11 @@ class ClaimRequest(Filters, frozen=True, kw_only=True):
         if self.incarnation is not None:
             check_name(self.incarnation, "The incarnation")
         if self.request is not None:
-            _check_request(self.request)
+            _check_request_id(self.request)
 
 
 class ClaimRef(msgspec.Struct, frozen=True):
-    """A reference to a claim: enough to renew it or to write an outcome, also in another process."""
+    """A reference to a claim: enough to renew the claim or to write its outcome, also in another process."""
 
     task_id: int
     token: int
@@ -98,7 +111,7 @@ class ClaimRef(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The right to run a task until the lease ends. Every later write is fenced by `token`."""
+    """The right to run a task until the lease ends. The token fences every later write about this claim."""
 
     task: Task
     token: int
@@ -112,19 +125,21 @@ class Claim(msgspec.Struct, frozen=True):
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, counted from 1."""
+        """The number of this attempt, counted from 1."""
         return self.task.attempts + 1
 
 
 class Completed(msgspec.Struct, frozen=True, tag=True):
-    """The handler returned. `steps`: steps to add to its workflow; steps that wait for this one also wait for them."""
+    """The handler returned. `steps`: steps to add to the workflow of the task. A step that waits for this task then
+    also waits for the added steps."""
 
     result: Any = None
     steps: Sequence[NewStep] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The handler raised. The task is retried after `retry_in` seconds (or the task's backoff) unless `permanent`."""
+    """The handler raised. While the task has attempts left, the next attempt is due after `retry_in` seconds, by
+    default after the backoff of the task. `permanent`: the task fails at once."""
 
     failure: Failure
     retry_in: float | None = None
@@ -137,7 +152,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Released(msgspec.Struct, frozen=True, tag=True):
-    """The task returns to the queue, at once or after `delay` seconds, without counting an attempt."""
+    """The task is pending again, at once or after `delay` seconds, and no attempt is counted."""
 
     delay: float = 0
 
@@ -153,7 +168,10 @@ Outcome = Completed | Failed | Released | Cancelled
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """The result of writing an outcome: the state of the task afterwards."""
+    """The result of writing an outcome: the state of the task afterwards.
+
+    `run_at`: when the next attempt is due. `repeated`: the same outcome was already written, by an earlier request.
+    """
 
     task_id: int
     state: State
@@ -161,11 +179,11 @@ class Finished(msgspec.Struct, frozen=True):
     run_at: datetime | None = None
     repeated: bool = False
     finalize: int | None = None
-    """The workflow that has no more steps to run after this outcome, and is due for finalization."""
+    """The id of the workflow, if this outcome ended its last open step: the workflow is due for finalization."""
 
     @property
     def will_retry(self) -> bool:
-        """True when the task will be claimed again."""
+        """True if the task is in a state from which it can be claimed again: after a failure, a release or a snooze."""
         return self.state not in FINAL
 
 
@@ -185,8 +203,8 @@ class ClaimStatus(StrEnum):
     LOST = "lost"  # the claim is no longer valid
 
 
-def _check_request(request: Any) -> None:
-    if type(request) is not str or not _REQUEST.fullmatch(request):
+def _check_request_id(request: Any) -> None:
+    if type(request) is not str or not _REQUEST_ID.fullmatch(request):
         raise InvalidValue(
             f"The request id {str(request)[:80]!r} is not allowed.",
             hint="Use 1 to 64 letters, digits, dashes and underscores.",
@@ -198,25 +216,30 @@ def check_lease(lease: Any) -> int:
     return check_seconds(lease, "lease", least=0.001)
 
 
-def _check_flag(value: Any, what: str) -> None:
+def _check_flag(value: Any, name: str) -> None:
     if type(value) is not bool:
-        raise InvalidValue(f"{what} must be True or False, not {value!r}.")
+        raise InvalidValue(f"{name} must be True or False, not {value!r}.")
 
 
 AnyClaim = Claim | ClaimRef
 _OUTCOMES = frozenset({Completed, Failed, Released, Cancelled})
 
 OutcomeReport = tuple[AnyClaim, Outcome]
+"""A claim and its outcome."""
+
 FinishResult = Finished | DibsError
+"""The result for one outcome of a batch, or the error for which the store refused this outcome."""
+
 ProgressReport = tuple[AnyClaim, int, str | None]
 """A progress report: the claim, percent, a message."""
 
 ClaimName = tuple[int, int, str]
-"""What identifies a claim: task id, token, worker id."""
+"""The values that identify a claim: task id, token, worker id."""
 
 
 def check_claims(claims: Sequence[AnyClaim]) -> None:
-    """Check that all values are claims: `claim()` returns None when there is no task."""
+    """Raise InvalidValue unless all values are claims. A frequent mistake is None, which `claim()` returns when there
+    is no task."""
     for claim in claims:
         if not isinstance(claim, (Claim, ClaimRef)):
             raise InvalidValue(
@@ -225,8 +248,8 @@ def check_claims(claims: Sequence[AnyClaim]) -> None:
 
 
 def outcome_size(outcome: Outcome) -> int:
-    """The approximate size of the outcome as JSON, in bytes; 0 for a result that is not JSON, which the store
-    refuses."""
+    """The approximate size of the outcome as JSON, in bytes; 0 for a result that cannot be encoded: the store will
+    refuse that outcome."""
     if isinstance(outcome, Failed):
         return min(len(outcome.failure.message), MAX_ERROR_TEXT) + min(
             len(outcome.failure.traceback or ""), MAX_ERROR_TEXT
@@ -240,7 +263,7 @@ def outcome_size(outcome: Outcome) -> int:
 
 
 def check_reports(reports: Sequence[OutcomeReport]) -> None:
-    """Check that all values are claims with outcomes, and that no claim occurs twice."""
+    """Raise InvalidValue unless every report is a claim with an outcome, and no claim occurs twice."""
     check_claims([ref for ref, _ in reports])
     for _, outcome in reports:
         if type(outcome) not in _OUTCOMES:
@@ -250,5 +273,5 @@ def check_reports(reports: Sequence[OutcomeReport]) -> None:
 
 
 def claim_name(ref: AnyClaim) -> ClaimName:
-    """The task id, token and worker id of the claim."""
+    """The values that identify the claim, as a key for dictionaries."""
     return ref.task_id, ref.token, ref.worker_id

@@ -1,10 +1,13 @@
 """Cron expressions in a time zone: the ticks at which a schedule fires, as pure functions.
 
-All times are aware datetimes; returned times are in UTC. A tick is always strictly later than the given time. At a
-change of daylight saving time a five-field expression behaves as in Debian's cron: a job at a fixed hour that the
-change skips runs once, right after the change; in an hour that occurs twice it runs the first time only; a job whose
-minute or hour starts with `*` follows local time. Debian's cron has no expressions with six fields (seconds first);
-they always follow local time.
+All times are aware datetimes; returned times are in UTC. The library cronsim parses the expressions and computes the
+ticks in local time. This module adds the conversion to UTC, the limits on the work, and error messages with hints.
+
+At a change of daylight saving time, an expression with five fields behaves as in Debian's cron (tests/unit/test_cron.py
+has a test for each rule). If the change skips the fixed hour of an expression, the schedule fires once, right after the
+change. If the fixed hour occurs twice, the schedule fires in the first of the two hours only. An expression whose
+minute or hour starts with `*` follows local time. An expression with six fields (seconds first), which Debian's cron
+does not have, always follows local time.
 """
 
 from __future__ import annotations
@@ -35,12 +38,14 @@ EXAMPLE = (
     + "."
 )
 REFERENCE_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+"""The time from which `check_cron` computes a tick. The time is fixed, so that a check does not depend on the clock."""
+
 SECOND = timedelta(seconds=1)
 QUARTER_HOUR = timedelta(minutes=15)
 
 
 def next_after(expression: str, timezone: str, moment: datetime) -> datetime:
-    """The first tick after the given time."""
+    """The first tick that is strictly later than `moment`."""
     for tick in _ticks_after(expression, timezone, moment):
         return tick
     raise InvalidValue(f"The schedule {expression!r} never fires again.", hint="No date of the next 50 years fits it.")
@@ -49,8 +54,8 @@ def next_after(expression: str, timezone: str, moment: datetime) -> datetime:
 def ticks_between(
     expression: str, timezone: str, first: datetime, last: datetime, *, limit: int | None = None
 ) -> list[datetime]:
-    """The ticks from `first` to `last`, both included, in order; with a limit, the newest of them."""
-    after = first - SECOND if limit is None else _start_of_newest(expression, timezone, first, last, limit)
+    """The ticks from `first` to `last`, both included, in order. With a limit: only the newest `limit` ticks."""
+    after = first - SECOND if limit is None else _before_newest(expression, timezone, first, last, limit)
     ticks = takewhile(lambda tick: tick <= last, _ticks_after(expression, timezone, after))
     return list(deque((tick for tick in ticks if tick >= first), limit))
 
@@ -58,21 +63,21 @@ def ticks_between(
 def ticks_per_quarter_hour(expression: str, timezone: str, start: datetime, quarters: int) -> list[int]:
     """Count the ticks in each of `quarters` quarter hours from `start`.
 
-    The counts come from the fields of the expression: to step through a day at one tick a second would take seconds.
-    They are approximate at a change of daylight saving time."""
+    The counts are computed from the fields of the expression, because stepping through a day with one tick a second
+    takes seconds. At a change of daylight saving time the counts are approximate."""
     from cronsim import CronSim
 
-    zone, moments = _zone(timezone), (start + number * QUARTER_HOUR for number in range(quarters))
-    sim = CronSim(NICKNAMES.get(expression.lower(), expression), start)
-    counts = [len(sim.seconds) * sum(each // 15 == quarter for each in sim.minutes) for quarter in range(4)]
-    days: dict[date, bool] = {}
-    found = []
-    for moment in moments:
-        local = moment.astimezone(zone)
-        if (day := local.date()) not in days:
-            days[day] = day.month in sim.months and sim.match_day(day)
-        found.append(counts[local.minute // 15] if days[day] and local.hour in sim.hours else 0)
-    return found
+    zone, starts = _zone(timezone), (start + number * QUARTER_HOUR for number in range(quarters))
+    fields = CronSim(NICKNAMES.get(expression.lower(), expression), start)
+    per_quarter = [len(fields.seconds) * sum(minute // 15 == each for minute in fields.minutes) for each in range(4)]
+    day_matches: dict[date, bool] = {}
+    counts = []
+    for quarter_start in starts:
+        local = quarter_start.astimezone(zone)
+        if (day := local.date()) not in day_matches:
+            day_matches[day] = day.month in fields.months and fields.match_day(day)
+        counts.append(per_quarter[local.minute // 15] if day_matches[day] and local.hour in fields.hours else 0)
+    return counts
 
 
 def check_cron(expression: Any) -> str:
@@ -91,11 +96,12 @@ def check_timezone(name: Any) -> str:
 
 def _ticks_after(expression: str, timezone: str, moment: datetime) -> Iterator[datetime]:
     ticks = _simulate(expression, moment.astimezone(_zone(timezone)))
-    # An hour that occurs twice has two ticks of the same local time, of which one may be in the past.
+    # In an hour that occurs twice, two ticks have the same local time, and one of the two may be before `moment`.
     return (tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment)
 
 
 def _simulate(expression: str, moment: datetime) -> Iterator[datetime]:
+    """The ticks after `moment`, in the time zone of `moment`. InvalidValue if the expression is not valid."""
     from cronsim import CronSim, CronSimError
 
     try:
@@ -108,6 +114,7 @@ def _simulate(expression: str, moment: datetime) -> Iterator[datetime]:
 
 
 def _is_valid_in_other_months(expression: str, moment: datetime) -> bool:
+    """True if the expression is valid with `*` as its month: then its months lack its days, as in "0 0 30 2 *"."""
     fields = expression.split()
     if fields[-2] == "*":
         return False
@@ -117,19 +124,20 @@ def _is_valid_in_other_months(expression: str, moment: datetime) -> bool:
     return False
 
 
-def _start_of_newest(expression: str, timezone: str, first: datetime, last: datetime, limit: int) -> datetime:
-    """A time that is followed by at least `limit` ticks up to `last`, if there are so many since `first`.
+def _before_newest(expression: str, timezone: str, first: datetime, last: datetime, limit: int) -> datetime:
+    """A time after which at least `limit` ticks follow up to `last`, if the search finds one; else just before `first`.
 
-    After a year of downtime it would take minutes to step through every tick since `first`."""
+    The search doubles a window that ends at `last`. Stepping through every tick since `first` would take minutes after
+    a year of downtime."""
     window = timedelta(minutes=1)
     while (start := last - window) >= first:
-        if _has_ticks(expression, timezone, start, last, limit):
+        if _has_at_least(expression, timezone, start, last, limit):
             return start
         window *= 2
     return first - SECOND
 
 
-def _has_ticks(expression: str, timezone: str, start: datetime, last: datetime, limit: int) -> bool:
+def _has_at_least(expression: str, timezone: str, start: datetime, last: datetime, limit: int) -> bool:
     ticks = takewhile(lambda tick: tick <= last, _ticks_after(expression, timezone, start))
     return next(islice(ticks, limit - 1, None), None) is not None
 

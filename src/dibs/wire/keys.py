@@ -1,4 +1,9 @@
-"""API keys as JSON: create, list and revoke keys. Only the answer to a creation contains the secret."""
+"""The JSON of API keys: the bodies and answers of the endpoints that create, list and revoke keys.
+
+The fields are the public HTTP API, and the OpenAPI document is derived from them: add fields, do not rename or remove
+any. Only `Minted`, the answer to a creation, contains the text of a key; no struct contains the digest, and the repr of
+`Minted` leaves the text out, because a repr may be logged.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +47,7 @@ class NewKeyBody(RequestBody, frozen=True):
 
     @classmethod
     def from_model(cls, new: NewKey) -> Self:
-        """The key to send."""
+        """The body that creates this key."""
         return cls(
             name=new.name,
             scopes=[Scope(scope) for scope in new.scopes],
@@ -53,7 +58,7 @@ class NewKeyBody(RequestBody, frozen=True):
         )
 
     def to_model(self) -> NewKey:
-        """The key, checked."""
+        """The key to create, checked."""
         return NewKey(
             name=self.name,
             scopes=self.scopes,
@@ -65,7 +70,7 @@ class NewKeyBody(RequestBody, frozen=True):
 
 
 class KeyFields(msgspec.Struct, frozen=True):
-    """The fields of a key, without its secret or digest."""
+    """The fields of a key that may be shown: neither its secret nor its digest."""
 
     id: str
     name: str
@@ -78,8 +83,8 @@ class KeyFields(msgspec.Struct, frozen=True):
     revoked_at: Timestamp | None
     last_used_at: Timestamp | None
 
-    def about(self) -> ApiKey:
-        """The key. The seconds until it expires are not known here: the database's clock counts them."""
+    def to_api_key(self) -> ApiKey:
+        """The key. `seconds_left` is not known: only the database can compute it, by its clock."""
         return ApiKey(
             id=self.id,
             name=self.name,
@@ -94,7 +99,8 @@ class KeyFields(msgspec.Struct, frozen=True):
         )
 
 
-def _about(key: ApiKey) -> dict[str, Any]:
+def _fields(key: ApiKey) -> dict[str, Any]:
+    """The fields of KeyFields for this key."""
     return {
         "id": key.id,
         "name": key.name,
@@ -115,11 +121,11 @@ class Key(KeyFields, frozen=True):
     @classmethod
     def from_model(cls, key: ApiKey) -> Self:
         """The key as JSON."""
-        return cls(**_about(key))
+        return cls(**_fields(key))
 
     def to_model(self) -> ApiKey:
         """The key."""
-        return self.about()
+        return self.to_api_key()
 
 
 class Minted(KeyFields, frozen=True):
@@ -131,11 +137,11 @@ class Minted(KeyFields, frozen=True):
     @classmethod
     def from_model(cls, minted: MintedKey) -> Self:
         """The key as an answer."""
-        return cls(**_about(minted.about), success=True, key=minted.key)
+        return cls(**_fields(minted.about), success=True, key=minted.key)
 
     def to_model(self) -> MintedKey:
         """The key."""
-        return MintedKey(key=self.key, about=self.about())
+        return MintedKey(key=self.key, about=self.to_api_key())
 
     def __repr__(self) -> str:
         return f"Minted({self.id!r}, {self.name!r})"

@@ -1,6 +1,8 @@
-"""The OpenAPI document and its HTML page, each created once per process.
+"""The endpoints `/api/openapi.json` and `/api/docs`: the OpenAPI document of the HTTP API, as JSON and as an HTML page.
 
-Creating the document takes most of a second, so a thread creates it and the event loop is not blocked.
+`dibs.server.openapi` derives the document from the endpoints and their structs, so a new endpoint needs no change here.
+The document is created once in a process. That takes most of a second, so a thread does it: the event loop must not be
+blocked.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ CSS = (b"content-type", b"text/css; charset=utf-8")
 @cache
 def description() -> dict[str, Any]:
     """Return the OpenAPI document of all endpoints."""
-    from dibs.server.api import ENDPOINTS as ALL_ENDPOINTS  # noqa: PLC0415 - they include those of this module
+    from dibs.server.api import ENDPOINTS as ALL_ENDPOINTS  # noqa: PLC0415 - that module imports this one
 
     return describe(ALL_ENDPOINTS)
 
@@ -33,10 +35,10 @@ def document() -> bytes:
     return encode(description())
 
 
-@lru_cache(8)  # one page for each host name of the server
+@lru_cache(8)  # a client chooses the host name, so the number of cached pages must be limited
 def page(origin: str) -> bytes:
-    """Return the OpenAPI document as an HTML page."""
-    from dibs.server.openapi.reference import render  # noqa: PLC0415  jinja2 is imported for this page only
+    """Return the OpenAPI document as an HTML page, with `origin` (scheme and host) in its examples."""
+    from dibs.server.openapi.reference import render  # noqa: PLC0415 - only this page needs jinja2
 
     return render(description(), origin).encode()
 

@@ -1,6 +1,9 @@
-"""Workflows: start, list, extend, cancel and retry graphs of steps.
+"""The endpoints `/api/workflows`: start, list, read, extend, cancel and retry workflows.
 
-For a key that is limited to queues, a workflow with a task in any other queue does not exist.
+To an API key that is limited to queues, a workflow with a task in any other queue must look as if it did not exist.
+Every endpoint here and every page of the dashboard about one workflow therefore runs its operation through `if_visible`
+or `change`, or checks the workflow with `_check_visible` before it answers. The JSON is defined in
+`dibs.wire.workflows`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ T = TypeVar("T")
 
 TAG = "workflows"
 MAX_RENAMES = 100
-"""Maximum number of times that steps without names get new names, because concurrent requests used the first ones."""
+"""How often names are generated again for steps without names, if concurrent requests have taken the generated
+names."""
 
 MISSING = {404: "There is no such workflow."}
 STEPS = [
@@ -134,10 +138,10 @@ async def add_steps(call: Call) -> Answer:
         try:
             return await _add(call, new)
         except InvalidGraph:  # a concurrent request may have used a generated name
-            again = await _named_steps(call, call.body)
-            if again == new:
+            renamed = await _named_steps(call, call.body)
+            if renamed == new:  # the generated names are not the reason
                 raise
-            new = again
+            new = renamed
     return await _add(call, new)
 
 
@@ -153,7 +157,7 @@ async def add_steps(call: Call) -> Answer:
 )
 async def cancel(call: Call) -> Answer:
     """Cancel a workflow."""
-    return await _changed(call, call.service.store.workflows.cancel_workflow(workflow_id(call)))
+    return await _answer_with_changed(call, call.service.store.workflows.cancel_workflow(workflow_id(call)))
 
 
 @endpoint(
@@ -168,24 +172,24 @@ async def cancel(call: Call) -> Answer:
 )
 async def retry(call: Call) -> Answer:
     """Retry a failed or cancelled workflow. It continues where it stopped: completed steps are not repeated."""
-    return await _changed(call, call.service.store.workflows.retry_workflow(workflow_id(call)))
+    return await _answer_with_changed(call, call.service.store.workflows.retry_workflow(workflow_id(call)))
 
 
 def check_queues(call: Call, tasks: Iterable[NewTask]) -> None:
-    """Refuse tasks in queues that the caller may not use."""
+    """Raise RequestRefused if a task is in a queue that the key of the caller does not allow."""
     if call.caller.queues is not None:
         for task in tasks:
             call.caller.check_queue(task.queue)
 
 
 def check_params(tasks: Iterable[NewTask]) -> None:
-    """Refuse params that cannot be stored, before the store is called."""
+    """Raise InvalidValue for params that cannot be stored, before the store is called."""
     for task in tasks:
         encode_params(task.params)
 
 
 def workflow_id(call: Call) -> int:
-    """Return the id of the workflow in the path. An id beyond 64 bits is answered as an unknown workflow."""
+    """Return the id of the workflow in the path. Raises WorkflowNotFound for an id that the databases cannot store."""
     id: int = call.path["id"]
     if id >= 2**63:
         raise WorkflowNotFound(id)
@@ -193,9 +197,10 @@ def workflow_id(call: Call) -> int:
 
 
 def if_visible(call: Call, operation: Operation[T]) -> Operation[T]:
-    """Return the operation, preceded by a check that the caller may see the workflow in the path.
+    """Return an operation that first checks that the caller may see the workflow in the path.
 
-    Both run in one transaction, because steps in other queues may be added between two transactions.
+    The check and the operation run in one transaction, because between two transactions another client could add steps
+    in other queues.
     """
     if call.caller.queues is None:
         return operation
@@ -209,7 +214,8 @@ def if_visible(call: Call, operation: Operation[T]) -> Operation[T]:
 
 
 async def change(call: Call, operation: Operation[Workflow]) -> Workflow:
-    """Run an operation that changes the workflow in the path, if the caller may see it; return the workflow."""
+    """Run an operation that changes the workflow in the path, if the caller may see the workflow. Return the
+    workflow."""
     workflow = await call.run(if_visible(call, operation))
     _finalize_if_idle(call, workflow)
     return workflow
@@ -226,9 +232,10 @@ def _is_visible(call: Call, workflow: Workflow) -> bool:
 
 
 def _hide_foreign_workflow(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
-    """Return the operation, which refuses an idempotency key whose workflow the caller may not see.
+    """Return the operation with a check of its result: an idempotency key is refused if it belongs to a workflow that
+    the caller may not see.
 
-    A workflow that was started in the caller's queues can get steps in other queues later.
+    A workflow that was started in queues of the caller may have got steps in other queues later.
     """
     if call.caller.queues is None:
         return starting
@@ -245,7 +252,10 @@ def _hide_foreign_workflow(call: Call, starting: Operation[Workflow]) -> Operati
 
 
 async def _named_steps(call: Call, body: wire.MoreStepsBody) -> list[NewStep]:
-    """Return the steps of the request, with generated names. The existing names are read only if a name is missing."""
+    """Return the steps of the request, with a generated name for each step without a name.
+
+    The names of the existing steps are read only if a name is missing.
+    """
     if all(step.name is not None for step in body.steps):
         return body.to_model()
     known = await call.run(if_visible(call, call.service.store.workflows.steps(workflow_id(call))))
@@ -254,15 +264,16 @@ async def _named_steps(call: Call, body: wire.MoreStepsBody) -> list[NewStep]:
 
 async def _add(call: Call, new: list[NewStep]) -> Answer:
     steps = tracing.steps_with_trace(new, call.trace)
-    return await _changed(call, call.service.store.workflows.add_steps(workflow_id(call), steps))
+    return await _answer_with_changed(call, call.service.store.workflows.add_steps(workflow_id(call), steps))
 
 
-async def _changed(call: Call, operation: Operation[Workflow]) -> Answer:
+async def _answer_with_changed(call: Call, operation: Operation[Workflow]) -> Answer:
     return Answer(wire.ChangedWorkflow.from_model(await change(call, operation)))
 
 
 def _finalize_if_idle(call: Call, workflow: Workflow) -> None:
-    """Finalize a workflow without open steps, because it is cancelled or empty, now instead of at the next upkeep."""
+    """Finalize a workflow that has no open steps, because it is cancelled or empty. The next upkeep would do it
+    later."""
     if workflow.state is WorkflowState.RUNNING and not workflow.active:
         call.service.finalize(workflow.id)
 

@@ -1,4 +1,10 @@
-"""The keys page, for admins: create, list and revoke API keys. A new key is shown once, in the response to the form."""
+"""The page `/keys`: create, list and revoke API keys.
+
+Every function must keep three properties. Only a key with the scope `admin` and without a limit to queues is accepted
+(`check_whole_store`), because a key created here can allow more than the key of the caller. The text of a new key is
+shown once, in the response to the form; it is never stored, and the page never shows it again. A revocation invalidates
+the key cache of this process, so that it holds at once.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +17,22 @@ from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, Scope, rea
 from dibs.server.dashboard.page import PageRequest, PageResult, page
 from dibs.wire.errors import status_of
 
-SHOWN = 500
-"""Maximum number of keys on the page, newest first; `dibs keys list` lists all."""
+MAX_SHOWN = 500
+"""The largest number of keys on the page, newest first. `dibs keys list` lists all keys."""
 
 DAY = 86400.0
+"""Seconds."""
+
 Days = Literal["1", "7", "30", "90", "365"]
+"""The days until a key expires that the form offers."""
+
 Checkbox = Literal["on"]
+"""The value of a checked box; a browser does not send a box that is not checked."""
 
 
 class KeyForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The form that creates a key."""
+    """The form that creates a key. The fields `read` to `admin` are the scopes; `days`: None for a key that does not
+    expire."""
 
     name: str = ""
     read: Checkbox | None = None
@@ -31,8 +43,8 @@ class KeyForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rate_limit: str = write_limit(STANDARD_LIMIT)
     days: Days | None = None
 
-    def key(self) -> NewKey:
-        """Return the key to create, validated."""
+    def to_model(self) -> NewKey:
+        """Return the key to create. Raises InvalidValue."""
         queues = [name.strip() for name in self.queues.split(",") if name.strip()]
         return NewKey(
             name=self.name.strip(),
@@ -45,48 +57,49 @@ class KeyForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @page("GET", "/keys", Scope.ADMIN)
 async def keys(request: PageRequest) -> PageResult:
-    """Render all keys, newest first, without their secrets."""
+    """Show the newest keys, without their secrets."""
     request.caller.check_whole_store()
-    return await _show(request)
+    return await _render_keys(request)
 
 
 @page("POST", "/keys", Scope.ADMIN, form=KeyForm)
 async def create(request: PageRequest) -> PageResult:
-    """Create a key and show it once: browsers and caches do not store the response."""
+    """Create a key and show its text. Neither browsers nor caches store the response: every answer has `no-store`."""
     request.caller.check_whole_store()
     try:
-        minted = await request.run(request.service.store.keys.mint_key(request.body.key()))
+        minted = await request.run(request.service.store.keys.mint_key(request.body.to_model()))
     except DibsError as error:
-        return await _show(request, given=request.body, problem=error)
-    return await _show(request, minted=minted)
+        return await _render_keys(request, given=request.body, problem=error)
+    return await _render_keys(request, minted=minted)
 
 
 @page("POST", "/keys/{name:name}/revoke", Scope.ADMIN)
 async def revoke(request: PageRequest) -> PageResult:
-    """Revoke a key. This also ends the sessions of browsers that signed in with it."""
+    """Revoke a key. This also ends the sessions of the browsers that signed in with the key."""
     request.caller.check_whole_store()
     revoked = await request.run(request.service.store.keys.revoke_key(request.path["name"]))
     request.service.key_cache.invalidate()
     return request.redirect_with_notice("/keys", f"Key {revoked.id} for {revoked.name} is revoked.")
 
 
-async def _show(
+async def _render_keys(
     request: PageRequest,
     *,
     given: KeyForm | None = None,
     problem: DibsError | None = None,
     minted: MintedKey | None = None,
 ) -> PageResult:
+    """Render the page. `given`: the form to fill in again, after `problem`. `minted`: the new key to show."""
     all_keys = await request.run(request.service.store.keys.list_keys())
     return request.render(
         "keys.html",
         200 if problem is None else status_of(problem),
-        keys=[(key, _state(key), write_limit(key.rate_limit)) for key in all_keys[::-1][:SHOWN]],
+        keys=[(key, _state(key), write_limit(key.rate_limit)) for key in all_keys[::-1][:MAX_SHOWN]],
         total=len(all_keys),
         given=given or KeyForm(read="on"),
         problem=problem,
         minted=minted,
-        scopes=SCOPES,
+        scopes=SCOPE_DESCRIPTIONS,
         own=None if request.caller.key is None else request.caller.key.id,
     )
 
@@ -95,7 +108,7 @@ def _state(key: ApiKey) -> str:
     return "revoked" if key.revoked_at else "expired" if key.expired else "active"
 
 
-SCOPES = {
+SCOPE_DESCRIPTIONS = {
     Scope.READ: "view tasks, queues and workers",
     Scope.ENQUEUE: "enqueue, cancel and retry tasks",
     Scope.WORK: "claim and finish tasks",

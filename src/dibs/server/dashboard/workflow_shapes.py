@@ -83,9 +83,9 @@ class GraphShape:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The number of steps of a group in each state. `passed`: the group no longer blocks later steps."""
+    """The number of steps of a group in each state that is shown. `passed`: the group no longer blocks later steps."""
 
-    words: Mapping[str, int]
+    counts: Mapping[str, int]
     passed: bool
 
 
@@ -134,16 +134,16 @@ def make(outline: WorkflowOutline, size: int, *, unfold: bool = False) -> GraphS
 
 def group_statuses(shape: GraphShape, states: Iterable[StepGroup]) -> list[GroupStatus]:
     """Return the status of each group."""
-    words = [Counter[str]() for _ in shape.groups]
+    counts = [Counter[str]() for _ in shape.groups]
     passed = [0] * len(shape.groups)
     for alike in states:
-        word = shown_state_of(alike.state, alike.on_failure)
+        shown = shown_state_of(alike.state, alike.on_failure)
         for number, count in Counter(map(shape.group_of.get, alike.ids)).items():
             if number is not None:
-                words[number][word] += count
+                counts[number][shown] += count
                 passed[number] += count if alike.passed else 0
     sizes = [len(group.ids) for group in shape.groups]
-    return [GroupStatus(found, done == size) for found, done, size in zip(words, passed, sizes, strict=True)]
+    return [GroupStatus(found, done == size) for found, done, size in zip(counts, passed, sizes, strict=True)]
 
 
 def in_state(states: Iterable[StepGroup], state: State) -> set[int]:

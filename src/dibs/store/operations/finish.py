@@ -66,7 +66,7 @@ PORTION = 16 * 1024 * 1024
 FEW = 8
 """A number of outcomes that always fits into one statement: each is limited to 1 MiB."""
 
-PLAIN: Words = (("whose", "{{not_a_step}}"),)
+PLAIN: Words = (("step_condition", "{{not_a_step}}"),)
 """The statement does not change steps of workflows."""
 
 
@@ -140,12 +140,12 @@ class Finish:
             answers.update((yield from self._answer_refused(refused)))
         return [answers[claim_name(ref)] for ref, _ in reports]
 
-    def _write(self, statements: RowsByStatement, whose: Words) -> Statements[Rows]:
+    def _write(self, statements: RowsByStatement, words: Words) -> Statements[Rows]:
         """Write the outcomes. Returns a row for each outcome that was written."""
         done: Rows = []
         for name, rows in statements.items():
             for some in _portions(rows):
-                done += yield Statement(name, rows=some, words=whose, change=True)
+                done += yield Statement(name, rows=some, words=words, change=True)
         return done
 
     def _finish_steps(

@@ -1,6 +1,10 @@
-"""Search tasks by their properties.
+"""Search tasks by their properties, newest first.
 
-One operation reads a limited number of tasks, however many there are; the next operation continues at the cursor.
+The cost of one operation must not depend on the number of tasks in the store: an operation reads at most `span` tasks,
+and the next operation continues at the cursor. If an index shows that few tasks can match, only these candidates are
+read (`_search_ids`); otherwise the next `span` ids are read (`_search_range`), and filters on the time of creation are
+turned into bounds of ids first (`_bounds`). Each statement is written for one index: the plan guards in
+tests/engines/test_plans.py fail if a database uses another.
 """
 
 from __future__ import annotations
@@ -18,18 +22,21 @@ from dibs.store.operation import Mode, Operation, Row, Statement, Statements, li
 from dibs.store.operations.filters import SEARCH_FILTERS, conditions, filter_params
 from dibs.store.operations.rows import decode_tags, moment, read_task
 
-SLACK = 3600 * 1_000_000
-"""Microseconds by which tasks may have been created out of the order of their ids, because a clock was set back."""
+CLOCK_TOLERANCE = 3600 * 1_000_000
+"""Microseconds by which the times of creation may differ from the order of the ids, because a clock was set back."""
 
-FEW = 2000
-"""If an index finds up to this number of candidates, only these are searched, instead of all tasks."""
+MAX_CANDIDATES = 2000
+"""If an index finds up to this number of candidates, the search reads only these, instead of a range of ids."""
 
-_FINISHED = (
+_IndexUse = tuple[str, str, str]
+"""The index, the condition and the order of the statement `few_tasks`."""
+
+_FINISHED: _IndexUse = (
     "dibs_tasks_finished",
     "state IN ('completed', 'failed', 'cancelled') AND state = :state",
     "finished_at DESC",
 )
-_FEW = {
+_BY_STATE: dict[State, _IndexUse] = {
     State.PENDING: ("dibs_tasks_by_age", "state = 'pending' {{conditions}}", "queue, type, attempts_left, id"),
     State.SCHEDULED: ("dibs_tasks_due", "state = 'scheduled'", "run_at"),
     State.CLAIMED: ("dibs_tasks_leases", "state = 'claimed'", "lease_until"),
@@ -37,20 +44,23 @@ _FEW = {
     State.FAILED: _FINISHED,
     State.CANCELLED: _FINISHED,
 }
-_FEW_DEAD = ("dibs_tasks_dead", "state = 'failed' AND set_aside IS NULL", "finished_at DESC")
-_FEW_WITH_KEY = ("dibs_tasks_key", "key = :key", "key, queue")
-"""Index, condition and order of `few_tasks`. Blocked tasks are found among the open steps (`few_blocked`)."""
+"""Blocked tasks have no index of their own: they are found among the open steps (`few_blocked`)."""
+
+_DEAD: _IndexUse = ("dibs_tasks_dead", "state = 'failed' AND set_aside IS NULL", "finished_at DESC")
+_WITH_KEY: _IndexUse = ("dibs_tasks_key", "key = :key", "key, queue")
 _CONDITIONS = ("state_of_row", *SEARCH_FILTERS)
 
 
-_Each = TypeVar("_Each", TaskSummary, Task)
-_Result = tuple[list[_Each], int | None, int]
+_Found = TypeVar("_Found", TaskSummary, Task)
+_Result = tuple[list[_Found], int | None, int]
+"""The matching tasks, the cursor (None: all tasks have been read), and the number of tasks that were read, at most."""
 
 
-class _Form(msgspec.Struct, Generic[_Each], frozen=True):
-    """What a search reads of each task that it finds. `words`: the columns, if they are not those of a summary."""
+class _Columns(msgspec.Struct, Generic[_Found], frozen=True):
+    """Which columns a search returns for each task, and how a row is decoded. `words`: the columns, if they are not
+    those of a summary."""
 
-    read: Callable[[Row], _Each]
+    decode: Callable[[Row], _Found]
     words: tuple[tuple[str, str], ...] = ()
 
 
@@ -58,54 +68,62 @@ class Search:
     """Find tasks by their properties."""
 
     def search(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[FoundTasks]:
-        """The newest matching tasks, as summaries, among the next `span` candidates of an index, else of all tasks."""
+        """Find the matching tasks among the next `span` candidates, newest first, as summaries."""
         check_integer(span, "span", 1, 2**31 - 1)
         return Operation(
-            "search", lambda: _search(which, span, SUMMARIES), mode=Mode.READ, decode=lambda found: FoundTasks(*found)
+            "search",
+            lambda: _search(which, span, SUMMARY_COLUMNS),
+            mode=Mode.READ,
+            decode=lambda found: FoundTasks(*found),
         )
 
     def find(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[TaskPage]:
-        """As `search`, with whole tasks instead of summaries."""
+        """Find as `search` does, with whole tasks instead of summaries."""
         check_integer(span, "span", 1, 2**31 - 1)
         return Operation(
-            "find", lambda: _search(which, span, TASKS), mode=Mode.READ, decode=lambda found: TaskPage(*found)
+            "find", lambda: _search(which, span, TASK_COLUMNS), mode=Mode.READ, decode=lambda found: TaskPage(*found)
         )
 
 
-def _search(which: TaskSearch, span: int, form: _Form[_Each]) -> Statements[_Result[_Each]]:
+def _search(which: TaskSearch, span: int, columns: _Columns[_Found]) -> Statements[_Result[_Found]]:
     if which.dead and which.state not in (None, State.FAILED):
         return [], None, 0
-    given = _given(which)
+    given = _params(which)
     ids = yield from _candidates(which, given)
     if ids is None:
-        return (yield from _search_range(which, given, span, form))
+        return (yield from _search_range(which, given, span, columns))
     ids = sorted((task_id for task_id in ids if task_id < given["below"]), reverse=True)
-    return (yield from _search_ids(which, given, ids[: span + 1], span, form))
+    return (yield from _search_ids(which, given, ids[: span + 1], span, columns))
 
 
 def _search_ids(
-    which: TaskSearch, given: Mapping[str, Any], ids: list[int], span: int, form: _Form[_Each]
-) -> Statements[_Result[_Each]]:
-    """The matches among the first `span` of these tasks. Also a few tasks can have a gigabyte of params."""
-    words = (conditions(given, _CONDITIONS), *form.words, *limited(which.limit))
+    which: TaskSearch, given: Mapping[str, Any], ids: list[int], span: int, columns: _Columns[_Found]
+) -> Statements[_Result[_Found]]:
+    """Return the matches among the first `span` of these tasks. The limit matters even for few tasks: their params may
+    have a gigabyte."""
+    words = (conditions(given, _CONDITIONS), *columns.words, *limited(which.limit))
     rows = yield Statement("search_ids", {**given, "ids": ids[:span]}, words=words)
-    tasks = [form.read(row) for row in rows]
-    reached = ids[span - 1] if len(ids) > span else None
-    return tasks, tasks[-1].id if len(tasks) == which.limit else reached, len(ids[:span])
+    tasks = [columns.decode(row) for row in rows]
+    last_read = ids[span - 1] if len(ids) > span else None
+    return tasks, tasks[-1].id if len(tasks) == which.limit else last_read, len(ids[:span])
 
 
-def _given(which: TaskSearch) -> dict[str, Any]:
+def _params(which: TaskSearch) -> dict[str, Any]:
+    """Return the parameters of the conditions. `below`: the cursor."""
     return {
         **filter_params(which),
         "state_of_row": State.FAILED.value if which.dead else which.state,
         "below": MAX_ID if which.cursor is None else which.cursor,
-        **_texts(which.text),
+        **_text_params(which.text),
     }
 
 
-def _texts(text: str | None) -> dict[str, str | None]:
-    """The text as it is and as JSON writes it, and the longest part of it that the JSON of an error must contain if its
-    "type: message" contains the text."""
+def _text_params(text: str | None) -> dict[str, str | None]:
+    """Return the parameters of a search for a text: the text, and the text as JSON writes it (`quoted`).
+
+    `part`: a part of the text that the stored error contains as JSON whenever "type: message" of the error contains the
+    text. Only such errors are decoded.
+    """
     if text is None:
         return {"text": None}
     part = max(text.strip(": ").split(": "), key=len)
@@ -113,74 +131,82 @@ def _texts(text: str | None) -> dict[str, str | None]:
 
 
 def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Statements[list[int] | None]:
-    """The ids of the tasks that can match, if an index shows that they are few; else None."""
+    """Return the ids of the tasks that can match, if an index shows that there are at most MAX_CANDIDATES; else
+    None."""
     if which.id is not None:
         return [which.id]
     if which.state is None and which.key is None and not which.dead:
         return None
-    rows = yield _few(which, given)
-    return [row[0] for row in rows] if len(rows) <= FEW else None
+    rows = yield _candidates_statement(which, given)
+    return [row[0] for row in rows] if len(rows) <= MAX_CANDIDATES else None
 
 
-def _few(which: TaskSearch, given: Mapping[str, Any]) -> Statement:
+def _candidates_statement(which: TaskSearch, given: Mapping[str, Any]) -> Statement:
     state = STATES[which.state] if which.state else State.FAILED
     if which.key is None and state is State.BLOCKED:
-        return Statement("few_blocked", words=limited(FEW + 1))
-    few = _FEW_WITH_KEY if which.key is not None else _FEW_DEAD if which.dead else _FEW[state]
-    words = zip(("index", "condition", "order"), few, strict=True)
-    return Statement("few_tasks", given, words=(*words, _index_conditions(given), *limited(FEW + 1)))
+        return Statement("few_blocked", words=limited(MAX_CANDIDATES + 1))
+    index_use = _WITH_KEY if which.key is not None else _DEAD if which.dead else _BY_STATE[state]
+    words = zip(("index", "condition", "order"), index_use, strict=True)
+    return Statement("few_tasks", given, words=(*words, _index_conditions(given), *limited(MAX_CANDIDATES + 1)))
 
 
 def _index_conditions(given: Mapping[str, Any]) -> tuple[str, str]:
-    """The conditions on the first columns of the index of pending tasks."""
+    """Return the conditions on the first columns of the index of pending tasks, for the placeholder in _BY_STATE."""
     if given["queue"] is None:
         return conditions({}, ())
     return conditions(given, ("queue", "type"))
 
 
 def _search_range(
-    which: TaskSearch, given: Mapping[str, Any], span: int, form: _Form[_Each]
-) -> Statements[_Result[_Each]]:
-    """The matches among the next `span` tasks. Without filters all tasks match, and a page of them is enough."""
+    which: TaskSearch, given: Mapping[str, Any], span: int, columns: _Columns[_Found]
+) -> Statements[_Result[_Found]]:
+    """Return the matches among the next `span` tasks. Without filters every task matches, so one page of tasks is
+    read."""
     filters = conditions(given, _CONDITIONS)
     if not filters[1]:
         span = which.limit
     above, below = yield from _bounds(given, span)
-    [(highest, lowest, looked)] = yield Statement("id_range", {"above": above, "below": below}, words=limited(span))
-    if looked == 0:
+    [(highest, lowest, read)] = yield Statement("id_range", {"above": above, "below": below}, words=limited(span))
+    if read == 0:
         return [], None, 0
     id_range = {**given, "highest": highest, "lowest": lowest}
-    words = (filters, ("span", f"{2 * span:d}"), *form.words, *limited(which.limit))
+    words = (filters, ("span", f"{2 * span:d}"), *columns.words, *limited(which.limit))
     rows = yield Statement("search_range", id_range, words=words)
-    tasks = [form.read(row) for row in rows]
-    reached = tasks[-1].id if len(tasks) == which.limit else lowest
-    return tasks, None if looked < span and reached == lowest else reached, looked
+    tasks = [columns.decode(row) for row in rows]
+    last_read = tasks[-1].id if len(tasks) == which.limit else lowest
+    return tasks, None if read < span and last_read == lowest else last_read, read
 
 
 def _bounds(given: Mapping[str, Any], span: int) -> Statements[tuple[int, int]]:
-    """The bounds of the ids of tasks that were created in the requested time, to within `span` ids. Ids grow with time,
-    except for `SLACK`, so a binary search skips a million tasks of other days with a few reads."""
+    """Return an id below and an id above the tasks that were created in the requested time; each is at most `span` ids
+    away.
+
+    Ids grow with the time of creation, within CLOCK_TOLERANCE, so a binary search passes over a million tasks of other
+    days with a few reads.
+    """
     since, until, below = given["since"], given["until"], given["below"]
     if since is None and until is None:
         return -1, below
-    newest = yield from _probe(below - 1)
+    newest = yield from _task_at_or_below(below - 1)
     if newest is None:
         return -1, below
     above, below = -1, min(below, newest[0] + 1)
-    if until is not None and newest[1] >= until + SLACK:
-        _, below = yield from _first_at(above, newest[0], until + SLACK, span)
+    if until is not None and newest[1] >= until + CLOCK_TOLERANCE:
+        _, below = yield from _first_created_at(above, newest[0], until + CLOCK_TOLERANCE, span)
     if since is not None:
-        above, _ = yield from _first_at(above, below, since - SLACK, span)
+        above, _ = yield from _first_created_at(above, below, since - CLOCK_TOLERANCE, span)
     return above, below
 
 
-def _first_at(low: int, high: int, time: int, span: int) -> Statements[tuple[int, int]]:
-    """Binary search between `low` and `high` for the first task created at `time` or later. Returns two ids, at most
-    `span` apart: tasks at or below the lower id are older, the task with the higher id is not, unless the ids are the
-    given bounds."""
+def _first_created_at(low: int, high: int, time: int, span: int) -> Statements[tuple[int, int]]:
+    """Find the first task created at `time` or later, by a binary search between the ids `low` and `high`.
+
+    Returns two ids that are at most `span` apart. The tasks up to the lower id were created before `time`; the task
+    with the higher id was not. An id that is still a given bound says nothing about its task.
+    """
     while high - low > span:
         middle = (low + high) // 2
-        task = yield from _probe(middle)
+        task = yield from _task_at_or_below(middle)
         if task is None or task[1] < time:
             low = middle
         else:
@@ -188,14 +214,14 @@ def _first_at(low: int, high: int, time: int, span: int) -> Statements[tuple[int
     return low, high
 
 
-def _probe(task_id: int) -> Statements[Row | None]:
-    """(id, created_at) of the task with this id, or of the next lower id."""
+def _task_at_or_below(task_id: int) -> Statements[Row | None]:
+    """Return (id, created_at) of the task with this id, or else with the next lower id."""
     rows = yield Statement("at_or_below", {"id": task_id})
     return rows[0] if rows else None
 
 
 def _read_summary(row: Row) -> TaskSummary:
-    """The summary in a row of the `{{task_summary}}` columns."""
+    """Decode a row of the columns in the SQL fragment `task_summary`."""
     (task_id, type_name, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at,
      lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head,
      tags) = row  # fmt: skip
@@ -206,5 +232,5 @@ def _read_summary(row: Row) -> TaskSummary:
     )  # fmt: skip
 
 
-SUMMARIES = _Form(_read_summary)
-TASKS = _Form(read_task, (("task_summary", "{{task}}"),))
+SUMMARY_COLUMNS = _Columns(_read_summary)
+TASK_COLUMNS = _Columns(read_task, (("task_summary", "{{task}}"),))

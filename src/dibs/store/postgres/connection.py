@@ -1,4 +1,13 @@
-"""Connections to PostgreSQL: how statements run on them, and what their errors mean."""
+"""Connections to PostgreSQL: their settings, how statements run on them, and what their errors mean.
+
+Three decisions here protect tasks. The timeouts of both sides bound how long a dead peer is waited for, and how long
+the locks of a dead client stay. Behind a pooler, which may run each transaction in another session, dibs neither
+prepares statements nor changes settings of the session. `NOT_EXECUTED` and `translate` decide whether a failed write
+may be run again: an error after which the write may have been committed must become OutcomeUnknown, and must not be in
+NOT_EXECUTED. Every connection of dibs is opened with `connection_string`; a test checks that.
+
+`sessions.py` has the isolation level, `replies.py` the time for a reply, `store.py` the pools.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +43,10 @@ from dibs.store.sql import SqlFiles
 SQL = SqlFiles("dibs.store.postgres", "pyformat")
 
 POOL = 10
+"""The largest number of connections in a pool."""
+
 POOL_TIMEOUT = 30.0
+"""Seconds to wait for a connection of the pool."""
 
 CLIENT_TIMEOUTS: dict[str, Any] = {
     "connect_timeout": 10,
@@ -69,30 +81,33 @@ NOT_EXECUTED = (
 """Errors after which the statement certainly changed nothing, so that it may be run again."""
 
 
-def watchful(url: str) -> str:
-    """The connection string for the URL, with timeouts and keepalives that notice a dead peer; those of the URL take
-    precedence. The client encoding is always UTF-8: one from the URL, from the environment (PGCLIENTENCODING) or from
-    the defaults of the database would make dibs read bytes instead of text, or fail to send some texts."""
+def connection_string(url: str) -> str:
+    """Return the connection string of libpq for the URL, with CLIENT_TIMEOUTS; a timeout in the URL takes precedence.
+
+    The client encoding is always UTF-8. With another encoding from the URL, from the environment (PGCLIENTENCODING) or
+    from the defaults of the database, dibs would read bytes instead of text, or fail to send some texts.
+    """
     url = without_reply_timeout(url)
-    given = _read(url)
-    added = {name: value for name, value in CLIENT_TIMEOUTS.items() if name not in given}
+    options = _parse(url)
+    added = {name: value for name, value in CLIENT_TIMEOUTS.items() if name not in options}
     return make_conninfo(url, **added, client_encoding="UTF8")
 
 
-def _read(url: str) -> dict[str, Any]:
+def _parse(url: str) -> dict[str, Any]:
+    """Return the options of the URL. InvalidValue if libpq cannot read the URL."""
     try:
-        given = conninfo_to_dict(url)
-        if all(port.isdecimal() or not port for port in str(given.get("port", "")).split(",")):
-            return given
+        options = conninfo_to_dict(url)
+        if all(port.isdecimal() or not port for port in str(options.get("port", "")).split(",")):
+            return options
         reason = "the port is not a number"
     except psycopg.ProgrammingError as error:
         reason = str(error)
-    raise _unreadable(url, reason)  # not in the block above: the exception would carry the message of libpq
+    raise _invalid_url(url, reason)  # not in the block above: the exception would carry the message of libpq
 
 
-def _unreadable(url: str, reason: str) -> InvalidValue:
-    """The error for a URL that libpq cannot read. libpq quotes the text, which may be a part of the password: only
-    names of options are shown."""
+def _invalid_url(url: str, reason: str) -> InvalidValue:
+    """Return the error for a URL that libpq cannot read. The message of libpq quotes parts of the URL, which may be
+    parts of the password: all quoted texts are masked, except for names of options."""
     options = {option.keyword.decode() for option in Conninfo.get_defaults()}
     options |= set(re.findall(r"[?&]([A-Za-z_]+)=", url))
 
@@ -104,9 +119,11 @@ def _unreadable(url: str, reason: str) -> InvalidValue:
     return InvalidValue(f"The URL {redact_url(url)!r} is not valid: {shown}.", hint=hint)
 
 
-def prepare_unless_pooled(connection: Session) -> None:
-    """Configure the session, unless a pooler may run each transaction in another session. Behind a pooler nothing is
-    prepared: another client may have prepared another statement under the same name."""
+def configure_session(connection: Session) -> None:
+    """Set the settings of a new session, unless there is a pooler, which may run each transaction in another session.
+
+    Behind a pooler no statement is prepared: another client may have prepared another statement under the same name.
+    """
     row = connection.execute(CONFIGURE, _session_settings(connection)).fetchone()
     if not _is_own_session(row):
         connection.prepare_threshold = None
@@ -114,8 +131,8 @@ def prepare_unless_pooled(connection: Session) -> None:
             connection.name_level()
 
 
-async def prepare_unless_pooled_async(connection: AsyncSession) -> None:
-    """`prepare_unless_pooled`, awaited."""
+async def configure_session_async(connection: AsyncSession) -> None:
+    """`configure_session`, awaited."""
     row = await (await connection.execute(CONFIGURE, _session_settings(connection))).fetchone()
     if not _is_own_session(row):
         connection.prepare_threshold = None
@@ -124,8 +141,8 @@ async def prepare_unless_pooled_async(connection: AsyncSession) -> None:
 
 
 def is_pooled(connection: psycopg.Connection[Any]) -> bool:
-    """True behind a pooler that runs transactions in its own sessions. A pooler cannot know which process will run
-    them, so it invents the process id that it reports when a client connects."""
+    """Return True behind a pooler, which runs transactions in sessions of its own. A pooler cannot know which process
+    of the server will run a transaction, so it invents the process id that it reports when a client connects."""
     row = connection.execute("SELECT pg_backend_pid() = %s::bigint", [connection.info.backend_pid]).fetchone()
     return not _is_own_session(row)
 
@@ -138,6 +155,7 @@ CONFIGURE = """
 
 
 def _session_settings(connection: AnySession) -> dict[str, Any]:
+    """Return the parameters of CONFIGURE. `reported`: the process id that the server, or a pooler, reported."""
     settings = {
         **SERVER_TIMEOUTS,
         "default_transaction_isolation": LEVEL,
@@ -157,9 +175,10 @@ def _has_other_isolation(row: Any) -> bool:
 Pool = TypeVar("Pool", bound=psycopg_pool.ConnectionPool[Any] | psycopg_pool.AsyncConnectionPool[Any])
 
 
-def newest_first(pool: Pool) -> Pool:
-    """Let the pool lend the connection that was returned last. By default it lends them in turn: each connection then
-    makes its own plans, ten times for each statement until PostgreSQL keeps one, and again from time to time."""
+def lend_last_returned(pool: Pool) -> Pool:
+    """Let the pool lend the connection that was returned last. By default a pool lends its connections in turn: then
+    every connection plans every statement, about ten times until PostgreSQL keeps a plan, and again from time to
+    time."""
     pool._pool = _Stack()  # a private attribute; a test fails if psycopg changes it
     return pool
 
@@ -169,15 +188,18 @@ class _Stack(deque[Any]):
 
 
 class PostgresExecutor:
-    """Runs statements on a connection, for one author; `now` is None for the clock of the database. `ends` closes the
-    transaction at the end of the operation."""
+    """Runs the statements of one operation on a connection.
+
+    `now`: the time in microseconds, None for the clock of the database. `by`: the author in the history. `ends`: the
+    context of the operation; a transaction ends when `ends` closes.
+    """
 
     def __init__(self, connection: psycopg.Connection[Any], ends: ExitStack, now: int | None, by: str | None) -> None:
         self._connection = connection
         self._ends = ends
         self._in_transaction = False
         self._names_level = getattr(connection, "names_level", False)
-        self._signature = {"now": now, "by": by}
+        self._common_params = {"now": now, "by": by}
 
     def begin(self) -> None:
         """Begin a transaction for the following statements. It ends when `ends` closes."""
@@ -189,7 +211,7 @@ class PostgresExecutor:
                 self._connection.execute(BEGIN_AT_LEVEL)
 
     def __call__(self, statement: Instruction) -> Rows:
-        """The rows of the statement."""
+        """Run the statement and return its rows."""
         if not isinstance(statement, Statement):
             return self._control(statement)
         if self._names_level and not self._in_transaction:
@@ -200,7 +222,7 @@ class PostgresExecutor:
     def _execute(self, statement: Statement) -> Rows:
         with self._connection.cursor(row_factory=tuple_row) as cursor:
             try:
-                cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+                cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._common_params))
             except UNENCODABLE as error:
                 raise unencodable(error) from error
             return cursor.fetchall() if _has_rows(cursor) else []
@@ -231,7 +253,7 @@ class AsyncPostgresExecutor:
         self._ends = ends
         self._in_transaction = False
         self._names_level = getattr(connection, "names_level", False)
-        self._signature = {"now": now, "by": by}
+        self._common_params = {"now": now, "by": by}
 
     async def begin(self) -> None:
         """Begin a transaction for the following statements. It ends when `ends` closes."""
@@ -243,7 +265,7 @@ class AsyncPostgresExecutor:
                 await self._connection.execute(BEGIN_AT_LEVEL)
 
     async def __call__(self, statement: Instruction) -> Rows:
-        """The rows of the statement."""
+        """Run the statement and return its rows."""
         if not isinstance(statement, Statement):
             return await self._control(statement)
         if self._names_level and not self._in_transaction:
@@ -254,7 +276,7 @@ class AsyncPostgresExecutor:
     async def _execute(self, statement: Statement) -> Rows:
         async with self._connection.cursor(row_factory=tuple_row) as cursor:
             try:
-                await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+                await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._common_params))
             except UNENCODABLE as error:
                 raise unencodable(error) from error
             return await cursor.fetchall() if _has_rows(cursor) else []
@@ -273,12 +295,12 @@ def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
     return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
-def bind(statement: Statement, signature: dict[str, Any]) -> dict[str, Any]:
-    """The statement's parameters. Many rows become one JSON text, `items`: psycopg would write arrays element by
-    element in Python, ten times as slowly."""
+def bind(statement: Statement, common_params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the statement. Many rows become one JSON text, `items`: psycopg would write arrays
+    element by element in Python, ten times as slowly."""
     if statement.rows is None:
-        return {**statement.params, **signature}
-    return {**statement.params, "items": msgspec.json.encode(statement.rows).decode(), **signature}
+        return {**statement.params, **common_params}
+    return {**statement.params, "items": msgspec.json.encode(statement.rows).decode(), **common_params}
 
 
 READ_ONLY = (
@@ -288,8 +310,8 @@ READ_ONLY = (
 
 
 def translate_joined(error: psycopg.Error, *, writing: bool) -> DibsError:
-    """`translate`, for an error on a connection that the user handed in: dibs can neither repeat the call nor replace
-    the connection."""
+    """Return the error of dibs for an error on a connection of the user. On such a connection dibs can neither repeat
+    the call nor replace the connection."""
     translated = translate(error, writing=writing)
     if isinstance(error, errors.ReadOnlySqlTransaction):
         translated.hint = (
@@ -304,13 +326,13 @@ UNENCODABLE = (UnicodeError, OverflowError)
 
 
 def unencodable(error: Exception) -> StoreRefused:
-    """The refusal of a value that cannot even be sent to the database."""
+    """Return the error for a value that cannot be sent to the database."""
     return StoreRefused(f"PostgreSQL cannot be sent the value: {error}.")
 
 
 def as_refusal(error: Exception) -> DibsError:
-    """The error as a refusal of what was written. Raises an error that is about the connection, a lock or the
-    program."""
+    """Return the error, if it refuses the written data; raise it again if it is about the connection, a lock or a
+    defect of the program."""
     refusal = translate(error, writing=True) if isinstance(error, psycopg.Error) else error
     if isinstance(refusal, StoreError) and not isinstance(refusal, StoreRefused):
         raise error
@@ -320,7 +342,8 @@ def as_refusal(error: Exception) -> DibsError:
 
 
 def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
-    """What an error of PostgreSQL means to a user of dibs."""
+    """Return the error of dibs for an error of PostgreSQL. `writing`: the operation writes, so after a lost connection
+    its outcome is unknown."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, psycopg_pool.PoolTimeout):
         return StoreUnavailable(f"No connection to PostgreSQL within {POOL_TIMEOUT:.0f} seconds ({text}).")

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from dibs.store.postgres.connection import POOL_TIMEOUT, translate, watchful
+from dibs.store.postgres.connection import POOL_TIMEOUT, connection_string, translate
 from dibs.store.postgres.replies import Session, sessions_of
 from dibs.store.postgres.sessions import AsyncPoolSession, PoolSession
 
@@ -107,7 +107,7 @@ def connect(url: str) -> Session:
     """Open a connection that leaves nothing in the session of a pooler. Raises ServerUnreachable if another attempt may
     succeed."""
     try:
-        return sessions_of(url).connect(watchful(url), autocommit=True, prepare_threshold=None)
+        return sessions_of(url).connect(connection_string(url), autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
         text = str(error).strip()
         if any(reason in text for reason in LASTING) or _WRONG_OPTION.search(text):

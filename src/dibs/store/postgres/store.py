@@ -33,12 +33,12 @@ from dibs.store.postgres.connection import (
     POOL_TIMEOUT,
     AsyncPostgresExecutor,
     PostgresExecutor,
-    newest_first,
-    prepare_unless_pooled,
-    prepare_unless_pooled_async,
+    configure_session,
+    configure_session_async,
+    connection_string,
+    lend_last_returned,
     translate,
     translate_joined,
-    watchful,
 )
 from dibs.store.postgres.dialect import PostgresDialect
 from dibs.store.postgres.migrations import migrate
@@ -282,7 +282,7 @@ class PostgresStore:
     def doctor(self) -> list[Check]:
         """Check for damage, and for settings that would break a guarantee."""
         try:
-            with sessions_of(self._url).connect(watchful(self._url), autocommit=True) as connection:
+            with sessions_of(self._url).connect(connection_string(self._url), autocommit=True) as connection:
                 expect_long_reply(connection, "doctor")
                 return doctor.examine(connection)
         except psycopg.Error as error:
@@ -482,7 +482,7 @@ class PostgresConnections:
     def __init__(self, url: str) -> None:
         self.wakeups = PostgresWakeups(url)
         self._url = url
-        self._conninfo = watchful(url)
+        self._conninfo = connection_string(url)
         self._lock = threading.Lock()
         self._planned_at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._trusted_since = 0.0
@@ -530,10 +530,10 @@ class PostgresConnections:
                         self._conninfo,
                         open=False,
                         connection_class=sessions_of(self._url),
-                        configure=prepare_unless_pooled,
+                        configure=configure_session,
                         **POOLING,
                     )
-                    self._pool = newest_first(pool)
+                    self._pool = lend_last_returned(pool)
                     log_for(pool)
                     self._pool.open()
         return self._pool
@@ -547,10 +547,10 @@ class PostgresConnections:
                 self._conninfo,
                 open=False,
                 connection_class=async_sessions_of(self._url),
-                configure=prepare_unless_pooled_async,
+                configure=configure_session_async,
                 **POOLING,
             )
-            self._async_pools[loop] = newest_first(pool)
+            self._async_pools[loop] = lend_last_returned(pool)
             log_for(pool)
             await pool.open()
         return pool

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from dibs.store.postgres.connection import is_pooled, watchful
+from dibs.store.postgres.connection import connection_string, is_pooled
 from dibs.store.postgres.replies import Session, sessions_of
 from dibs.store.wakeups import Wakeups
 
@@ -55,7 +55,7 @@ class PostgresWakeups(Wakeups):
     def watch(self) -> None:
         """See Wakeups."""
         try:
-            with sessions_of(self._url).connect(watchful(self._url), **OPTIONS) as connection:
+            with sessions_of(self._url).connect(connection_string(self._url), **OPTIONS) as connection:
                 pooled = is_pooled(connection)
                 if not pooled:
                     self._listen(connection)
@@ -112,7 +112,7 @@ class PostgresWakeups(Wakeups):
             self._written.put(None)
 
     def _notify_while_connected(self) -> None:
-        with sessions_of(self._url).connect(watchful(self._url), **OPTIONS) as connection:
+        with sessions_of(self._url).connect(connection_string(self._url), **OPTIONS) as connection:
             self._own = connection.info.backend_pid
             pause = SHORTEST
             while not self._closed:

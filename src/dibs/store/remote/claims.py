@@ -1,7 +1,15 @@
-"""Enqueues and claims over HTTP. The server fences every write about a claim by its token.
+"""The remote store: enqueue, claim, finish and keep claims alive, as requests to a server over HTTP. See
+QueueOperations.
 
-All requests about claims may be repeated: the server recognises a repeated outcome by its token, and a repeated claim
-by the id of its request, for which it returns the tasks of the first answer.
+The operations promise the same as those of a database; the server fences every write about a claim by its token. The
+paths and the JSON (`dibs.wire`) are the public HTTP API. A lost response is answered with a repetition, so every
+request here must be safe to repeat: the server recognises a repeated outcome by its token, and a repeated claim by its
+request id, for which it returns the tasks of the first response. Only an enqueue without idempotency keys is not
+repeated.
+
+A batch may need several requests: a request has entries of one worker and must fit the limits of the server. `entries`
+are the claims or outcomes as JSON; a place is the index of an entry in the batch, by which the answers are put back in
+order.
 """
 
 from __future__ import annotations
@@ -49,19 +57,21 @@ from dibs.wire.errors import Refusal
 from dibs.wire.fields import RequestBody
 
 T = TypeVar("T")
-Read = Callable[[msgspec.Raw], T | DibsError]
-Envelope = Callable[[str, Any], RequestBody]
-"""The body of a request about claims of one worker, from the worker's id and the entries as JSON."""
+AnswerReader = Callable[[msgspec.Raw], T | DibsError]
+"""Decodes the answer to one entry: its result, or the error with which the server refused the entry."""
+
+BodyBuilder = Callable[[str, Any], RequestBody]
+"""Builds the body of a request from the id of the worker and a JSON array of entries."""
 
 Entry = bytes | DibsError
-"""The JSON for one claim, or the reason why it cannot be sent."""
+"""The JSON for one claim or outcome, or the error for which it cannot be sent."""
 
-ENVELOPE = 1024
-"""Bytes that a request needs in addition to its entries."""
+BODY_OVERHEAD = 1024
+"""Bytes of a request in addition to its entries, at most."""
 
 
 class RemoteQueue:
-    """Enqueue, claim, finish, and keep a claim alive. See QueueOperations."""
+    """The operations on tasks and claims. See QueueOperations."""
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
         """Store the tasks in this order, all or none. A batch that does not fit one request is refused."""
@@ -70,25 +80,26 @@ class RemoteQueue:
         return write_operation("enqueue", *_enqueue_call(tasks), wakes=True)
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
-        """Claim up to `count` tasks; the server waits for one for up to `wait` seconds."""
+        """Claim up to `count` tasks. If there is none, the server waits for a task for up to `wait` seconds."""
         return Operation("claim", lambda: _claim(request), decode=_read_claims, request=request)
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
-        """Claim this task, or raise the reason why not. Safe twice: a repeated request gets the first answer."""
+        """Claim this task, or raise the reason why not. The body has a request id, so the request can be
+        repeated."""
         return Operation("claim_by_id", lambda: _claim_by_id(task_id, request), decode=_read_claim)
 
     def peek(self, filters: Filters) -> Operation[list[Task]]:
-        """The tasks that a claim would take now. Advisory."""
+        """Read the tasks that a claim would take now. Another worker may claim them first."""
         return read_operation("peek", post("/api/tasks/peek", wire.PeekBody.from_model(filters)), _read_tasks)
 
     def finish(self, reports: Sequence[OutcomeReport]) -> Operation[list[FinishResult]]:
-        """Write outcomes; each is fenced and gets its own answer."""
+        """Write outcomes. Each is fenced, and has its own result."""
         check_reports(reports)
         entries = [_outcome_entry(ref, outcome) for ref, outcome in reports]
         refs = [ref for ref, _ in reports]
         return Operation(
             "finish",
-            lambda: _many("/api/tasks/finish", _finish_body, _read_finished, refs, entries),
+            lambda: _send_entries("/api/tasks/finish", _finish_body, _read_finished, refs, entries),
             wakes=True,
             request=reports,
         )
@@ -96,49 +107,53 @@ class RemoteQueue:
     def exchange(
         self, reports: Sequence[OutcomeReport], request: ClaimRequest
     ) -> Operation[tuple[list[FinishResult], list[Claim]]]:
-        """Write the outcomes and claim, both or neither. Outcomes that do not fit the request are written before."""
+        """Write the outcomes and claim, both or neither. Outcomes of other workers, and outcomes that do not fit into
+        the request, are written before, in requests of their own."""
         check_reports(reports)
         entries = [_outcome_entry(ref, outcome) for ref, outcome in reports]
         refs = [ref for ref, _ in reports]
         return Operation("exchange", lambda: _exchange(refs, entries, request), wakes=True, request=(reports, request))
 
     def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
-        """Start tasks that were claimed ahead."""
+        """Record that tasks that were claimed ahead have started."""
         check_claims(claims)
         entries = _entries(claims)
-        return Operation("start", lambda: _many("/api/tasks/start", _claims_body, _read_started, claims, entries))
+        return Operation(
+            "start", lambda: _send_entries("/api/tasks/start", _claims_body, _read_started, claims, entries)
+        )
 
     def renew(self, claims: Sequence[AnyClaim], lease: int) -> Operation[list[Renewed | DibsError]]:
-        """Prolong the leases to `lease` microseconds from now."""
+        """Renew the leases until `lease` microseconds from now."""
         check_claims(claims)
         entries = _entries(claims)
 
         def body(worker_id: str, refs: Any) -> RequestBody:
             return wire.RenewManyBody(worker_id=worker_id, claims=refs, lease=lease / 1e6)
 
-        return Operation("renew", lambda: _many("/api/tasks/renew", body, _read_renewed, claims, entries))
+        return Operation("renew", lambda: _send_entries("/api/tasks/renew", body, _read_renewed, claims, entries))
 
     def progress(self, reports: Sequence[tuple[AnyClaim, int, str | None]]) -> Operation[list[bool | DibsError]]:
-        """Report the progress of the tasks."""
+        """Store the progress of the tasks."""
         refs = [ref for ref, _, _ in reports]
         check_claims(refs)
-        entries = [encode(wire.TaskProgress.from_model(*note)) for note in reports]
+        entries = [encode(wire.TaskProgress.from_model(*report)) for report in reports]
         return Operation(
-            "progress", lambda: _many("/api/tasks/progress", _progress_body, _read_progress, refs, entries)
+            "progress", lambda: _send_entries("/api/tasks/progress", _progress_body, _read_progress, refs, entries)
         )
 
     def claim_status(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
-        """The status of the claims. Nothing is written."""
+        """Read the status of each claim."""
         check_claims(claims)
         return Operation("claim_status", lambda: _claim_status(claims), mode=Mode.READ)
 
     def checkpoints(self, task_id: int) -> Operation[dict[str, Any]]:
-        """The values that earlier attempts of the task have kept."""
+        """Read the checkpoints of the task: the values by name."""
         call = get(api_path("tasks", task_id, "checkpoints"), or_none="task_not_found")
         return read_operation("checkpoints", call, _read_checkpoints)
 
     def keep_checkpoint(self, claim: AnyClaim, name: str, value: Any) -> Operation[Any]:
-        """Keep a value for later attempts. Safe twice: an earlier value stays."""
+        """Store a checkpoint and return the stored value. An earlier value of the same name stays, so the request can
+        be repeated."""
         check_claims([claim])
         body = encode(wire.CheckpointBody.from_model(claim, name, value))
         check_fits(f"The checkpoint {name!r} does", len(body))
@@ -147,14 +162,14 @@ class RemoteQueue:
 
 
 class _Answers(msgspec.Struct, frozen=True):
-    """The answer to each of many claims, a result or a refusal, and the tasks that were claimed in exchange."""
+    """The body of a response: the answer to each entry, and the tasks that an exchange claimed."""
 
     answers: list[msgspec.Raw]
     tasks: list[wire_tasks.Task] = []
 
 
-def _answer_reader(kind: type[Any]) -> Read[Any]:
-    """A function that decodes the answer to one of many claims: its result, or the error."""
+def _answer_reader(kind: type[Any]) -> AnswerReader[Any]:
+    """Return a function that decodes the answer to one entry. `kind`: the struct of a successful answer."""
     decode = msgspec.json.Decoder(kind).decode
 
     def read(content: msgspec.Raw) -> Any:
@@ -208,53 +223,60 @@ def _progress_body(worker_id: str, notes: Any) -> RequestBody:
     return wire.ProgressManyBody(worker_id=worker_id, notes=notes)
 
 
-def _many(
-    path: str, body: Envelope, read: Read[T], refs: Sequence[AnyClaim], entries: Sequence[Entry]
+def _send_entries(
+    path: str, body: BodyBuilder, read: AnswerReader[T], refs: Sequence[AnyClaim], entries: Sequence[Entry]
 ) -> HttpCalls[list[T | DibsError]]:
-    """Send the entries in as few requests as possible; the answer to each, in order."""
+    """Send the entries in as few requests as possible. Returns the answer to each entry, in order."""
     answers: dict[int, T | DibsError] = {}
-    for worker_id, places in _requests(refs, entries):
-        found = _read_answers((yield post(path, body(worker_id, _at(places, entries)))))
-        answers.update(_answers(places, found.answers, read))
+    for worker_id, places in _split_into_requests(refs, entries):
+        found = _read_answers((yield post(path, body(worker_id, _entries_at(places, entries)))))
+        answers.update(_answers_by_place(places, found.answers, read))
     return _in_order(entries, answers)
 
 
 def _exchange(
     refs: Sequence[AnyClaim], entries: Sequence[Entry], request: ClaimRequest
 ) -> HttpCalls[tuple[list[FinishResult], list[Claim]]]:
-    requests = list(_requests(refs, entries))
+    """Send the last request of the claiming worker as an exchange, and all other requests as plain finishes before."""
+    requests = list(_split_into_requests(refs, entries))
     own = [places for worker_id, places in requests if worker_id == request.worker_id]
     last = own[-1] if own else []
     answers: dict[int, FinishResult] = {}
     for worker_id, places in requests:
         if places is not last:
-            found = _read_answers((yield post("/api/tasks/finish", _finish_body(worker_id, _at(places, entries)))))
-            answers.update(_answers(places, found.answers, _read_finished))
-    outcomes: Any = _at(last, entries)
+            found = _read_answers(
+                (yield post("/api/tasks/finish", _finish_body(worker_id, _entries_at(places, entries))))
+            )
+            answers.update(_answers_by_place(places, found.answers, _read_finished))
+    outcomes: Any = _entries_at(last, entries)
     claim = wire.ClaimOptions.from_model(request)
     body = wire.ExchangeBody(worker_id=request.worker_id, outcomes=outcomes, claim=claim)
     found = _read_answers((yield post("/api/tasks/exchange", body)))
-    answers.update(_answers(last, found.answers, _read_finished))
+    answers.update(_answers_by_place(last, found.answers, _read_finished))
     return _in_order(entries, answers), [task.to_claim() for task in found.tasks]
 
 
-def _at(places: Sequence[int], entries: Sequence[Entry]) -> msgspec.Raw:
+def _entries_at(places: Sequence[int], entries: Sequence[Entry]) -> msgspec.Raw:
+    """Return the entries at these places as a JSON array."""
     return joined([entry for at in places if isinstance(entry := entries[at], bytes)])
 
 
-def _answers(places: Sequence[int], found: Sequence[msgspec.Raw], read: Read[T]) -> dict[int, T | DibsError]:
+def _answers_by_place(
+    places: Sequence[int], found: Sequence[msgspec.Raw], read: AnswerReader[T]
+) -> dict[int, T | DibsError]:
     if len(places) != len(found):
         raise not_understood(f"{len(found)} answers to {len(places)} entries")
     return {at: read(answer) for at, answer in zip(places, found, strict=True)}
 
 
 def _in_order(entries: Sequence[Entry], answers: dict[int, T | DibsError]) -> list[T | DibsError]:
+    """Return the answer to each entry. The answer to an entry that could not be sent is its error."""
     return [entry if isinstance(entry, DibsError) else answers[at] for at, entry in enumerate(entries)]
 
 
-def _requests(refs: Sequence[AnyClaim], entries: Sequence[Entry]) -> Iterator[tuple[str, list[int]]]:
-    """For each request: the worker, and the places of the entries. A request has entries of one worker, within the
-    limits of number and size."""
+def _split_into_requests(refs: Sequence[AnyClaim], entries: Sequence[Entry]) -> Iterator[tuple[str, list[int]]]:
+    """Yield the worker and the places of the entries for each request. A request has entries of one worker, within the
+    limits of number and size. Entries that cannot be sent are left out."""
     by_worker: dict[str, list[int]] = {}
     sizes: list[int] = []
     for at, (ref, entry) in enumerate(zip(refs, entries, strict=True)):
@@ -269,8 +291,10 @@ def _requests(refs: Sequence[AnyClaim], entries: Sequence[Entry]) -> Iterator[tu
 def _claim_status(claims: Sequence[AnyClaim]) -> HttpCalls[list[ClaimStatus]]:
     entries = _entries(claims)
     statuses: dict[int, ClaimStatus] = {}
-    for worker_id, places in _requests(claims, entries):
-        found = _read_statuses((yield post("/api/tasks/standing", _claims_body(worker_id, _at(places, entries)))))
+    for worker_id, places in _split_into_requests(claims, entries):
+        found = _read_statuses(
+            (yield post("/api/tasks/standing", _claims_body(worker_id, _entries_at(places, entries))))
+        )
         statuses.update(zip(places, found, strict=True))
     return [statuses[at] for at in range(len(claims))]
 
@@ -280,12 +304,12 @@ def _entries(claims: Sequence[AnyClaim]) -> list[bytes]:
 
 
 def _outcome_entry(ref: AnyClaim, outcome: Outcome) -> Entry:
-    """The outcome as JSON, or the reason why it cannot be sent: then only this outcome is refused."""
+    """Return the outcome as JSON, or the error for which it cannot be sent. Only this outcome is refused then."""
     try:
         entry = encode(wire.outcome_body(ref, outcome))
     except InvalidValue as error:
         return error
-    if len(entry) > LIMIT - ENVELOPE:
+    if len(entry) > LIMIT - BODY_OVERHEAD:
         return InvalidValue(
             f"The outcome of task {ref.task_id} takes {len(entry):,} bytes; the server takes {LIMIT:,} a request.",
             hint="Keep large results elsewhere (a file, a bucket, a table) and send a reference to them.",
@@ -297,7 +321,7 @@ def _enqueue_call(tasks: Sequence[NewTask]) -> tuple[HttpCall, Any]:
     single = len(tasks) == 1
     content = encode(wire_tasks.NewTaskBody.from_model(tasks[0]) if single else wire_tasks.BatchBody.from_model(tasks))
     check_fits("This task does" if single else f"These {len(tasks):,} tasks do", len(content), len(tasks))
-    safe = all(task.key is not None for task in tasks)
+    safe = all(task.key is not None for task in tasks)  # a repetition returns the tasks that have the keys
     if single:
         return HttpCall("POST", "/api/tasks", content, safe), _read_created
     return HttpCall("POST", "/api/tasks/batch", content, safe), _read_batch

@@ -86,7 +86,7 @@ CREATE INDEX dibs_tasks_dead ON dibs_tasks (state, finished_at) WHERE state = 'f
 -- index.
 CREATE UNIQUE INDEX dibs_tasks_key ON dibs_tasks (key, queue) WHERE key IS NOT NULL;
 
--- The position of each line in the random orders (see `candidates_race`). Only claims in these orders write here.
+-- The position of each partition in the random orders (see `candidates_random`). Only claims in these orders write here.
 -- drawn_to: tasks of the line with higher ids may lack a number; NULL: all visible tasks have one. settles_after: tasks
 -- of transactions that are not younger than this one may have come without a number; NULL: they have been numbered (see
 -- `draw`).

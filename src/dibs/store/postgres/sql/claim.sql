@@ -3,27 +3,31 @@
 -- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: claim
--- Promise: the best candidates now belong to this worker, each under its next token; never more than `count`.
--- Parameters: queues, types, least, worker_id, incarnation, lease, ahead, request, look, exactly, now, by.
--- Words: open_queues, kinds, candidates, alone (from_one_line, or nothing), order, reach, count.
--- Rows: how many candidates there were, whether something is overdue, the rank, history columns, task columns; one row
--- of NULLs where none was claimed, so that the caller can tell an empty queue from one whose first tasks are being
--- claimed by others. Whether something is overdue is only asked where it is time to sweep (`look`; then nothing is
--- claimed) or where there is nothing to claim.
+-- Promise: the first candidates in the requested order now belong to this worker, each under its next token; never more
+-- than `count`.
+-- Parameters: queues, types, min_attempts_left, worker_id, incarnation, lease, ahead, request, check_overdue,
+-- exact_count, now, by.
+-- Words: open_queues, queue_types, candidates, single_partition (from_one_partition, or nothing), partition_condition,
+-- order, candidate_limit, count, holder_columns.
+-- Rows: the number of candidates, whether something is overdue, the rank, history columns, task columns; one row with
+-- NULLs if no task was claimed, so that the caller can tell an empty queue from a queue whose first tasks other claims
+-- are taking. Overdue tasks are looked for only if a sweep is due (`check_overdue`; then nothing is claimed if
+-- something is overdue) or if there is nothing to claim.
 --
--- Safe: a candidate is only a guess. It is locked, if nobody else holds its lock, and looked at again under the lock
--- (`unindexed` pending), so of two claims that guess the same task one gets it and the other takes its next guess. The
--- LIMITs stand over the locking, in a materialized CTE: no more rows are locked than claimed, and the UPDATE cannot run
--- the choice a second time. Candidates come out of their CTE in the order in which it sorted them. Where there is a
--- single line nothing needs to be merged, and its tasks are locked as they are read (`from_one_line`). Counts are
--- words, not parameters: the planner must see how few rows are wanted. The word is rounded up, since each number would
--- be planned anew, and `exactly` says how many. A limit takes rows one by one, so no more are locked.
+-- Safe: a candidate is only a guess. The statement locks the candidate, unless another transaction holds the lock, and
+-- checks under the lock that the candidate is still pending (`unindexed`). Of two claims that guess the same task, one
+-- gets the task and the other takes its next candidate. The LIMITs are outside of the locking, in a materialized CTE:
+-- no more rows are locked than claimed, and the UPDATE cannot run the choice a second time. The candidates leave their
+-- CTE in the order in which the CTE sorted them. With a single partition nothing needs to be merged, and its tasks are
+-- locked as they are read (`from_one_partition`). Counts are words, not parameters, because the planner must see how
+-- few rows are wanted. The word `count` is rounded up, because each number would need its own plan; `exact_count` is
+-- the number of tasks. A limit takes rows one by one, so no more rows are locked.
 WITH RECURSIVE {{moment}},
 {{overdue}},
-{{lines}},
+{{partitions}},
 {{candidates}},
 picked AS MATERIALIZED (
-    {{alone}}
+    {{single_partition}}
     (SELECT id, rank FROM (
         SELECT locked.id, candidates.rank
         FROM candidates CROSS JOIN LATERAL (
@@ -35,38 +39,38 @@ picked AS MATERIALIZED (
 ),
 {{claimed}}
 SELECT (SELECT count(*) FROM candidates),
-    CASE WHEN :look OR NOT EXISTS (SELECT FROM picked) THEN (SELECT found FROM overdue) ELSE false END,
+    CASE WHEN :check_overdue OR NOT EXISTS (SELECT FROM picked) THEN (SELECT found FROM overdue) ELSE false END,
     picked.rank, changed.*
 FROM (VALUES (1)) AS always LEFT JOIN (changed JOIN picked ON picked.id = changed.task_id) ON true
 ORDER BY picked.rank
 
 -- name: claim_any
--- Promise: as `claim`, in whatever order is at hand: for the moment when all candidates of `claim` are being
--- claimed by others. Never empty while a matching task is pending and not locked.
--- Parameters and rows as in `claim`. Words: at_hand, count.
--- Safe: rows are locked as they are read, line after line, and no more than `count` of them.
+-- Promise: as `claim`, but in the order of an index: for the moment when other claims are taking all candidates of
+-- `claim`. Never empty while a matching task is pending and not locked.
+-- Parameters and rows as in `claim`. Words: index_order, count.
+-- Safe: rows are locked as they are read, partition after partition, and no more than `count` rows.
 WITH RECURSIVE {{moment}},
-{{lines}},
+{{partitions}},
 picked AS MATERIALIZED (
     SELECT id, 0::float8 AS rank FROM (
         SELECT task.id
-        FROM lines CROSS JOIN LATERAL (
-            SELECT id FROM dibs_tasks WHERE {{in_line}} ORDER BY {{at_hand}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
+        FROM partitions CROSS JOIN LATERAL (
+            SELECT id FROM dibs_tasks WHERE {{in_partition}} ORDER BY {{index_order}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
         ) AS task
         LIMIT {{count}}
     ) AS locked
-    LIMIT :exactly
+    LIMIT :exact_count
 ),
 {{claimed}}
 SELECT 0, false, picked.rank, changed.* FROM changed JOIN picked ON picked.id = changed.task_id
 
 -- fragment: claimed
--- The picked rows become claims. A fragment of `claim` and `claim_any`. Words: hands (for_one_worker or
--- for_each_worker). They are found again by an array of ids, not by a join: for a join with some hundred rows the
--- planner reads the whole table, up to some 100,000 rows, which was a quarter of the claim's time at 20,000.
+-- The picked rows become claims. A fragment of `claim` and `claim_any`. Words: holder_columns (for_one_worker or
+-- for_each_worker). The rows are found again by an array of ids, not by a join: for a join with some hundred rows the
+-- planner reads the whole table, up to some 100,000 rows, which was a quarter of the claim's time at 20,000 rows.
 changed AS (
     UPDATE dibs_tasks AS task
-    SET state = 'claimed', token = task.token + 1, {{hands}},
+    SET state = 'claimed', token = task.token + 1, {{holder_columns}},
         claimed_at = moment.now, lease_until = moment.now + :lease, ahead = :ahead,
         request = :request, progress = NULL, progress_message = NULL
     FROM moment
@@ -87,28 +91,28 @@ worker_id = (:workers::text[])[array_position(ARRAY(SELECT id FROM picked), task
 incarnation = (:incarnations::text[])[array_position(ARRAY(SELECT id FROM picked), task.id)]
 
 -- fragment: wanted
--- How many tasks to claim: none where it is time to sweep and something is overdue, which may come before all others.
--- A fragment of `claim`; parameters: look, exactly.
-CASE WHEN :look AND (SELECT found FROM overdue) THEN 0 ELSE :exactly END
+-- The number of tasks to claim: 0 if a sweep is due and something is overdue, because an overdue task may come before
+-- all others. A fragment of `claim`; parameters: check_overdue, exact_count.
+CASE WHEN :check_overdue AND (SELECT found FROM overdue) THEN 0 ELSE :exact_count END
 
--- fragment: from_one_line
--- The first tasks of the only line that there is, locked as they are read. A fragment of `claim`, for the orders whose
--- index alone says what comes first. Others' locks are passed over in the index, however many they are: so there is no
--- guess that could fail, and no second look-up of each task. The numbering stands above the limits: it may read ahead,
--- and what is read is locked.
+-- fragment: from_one_partition
+-- The first tasks of the only partition, locked as they are read. A fragment of `claim`, for the orders in which one
+-- index alone gives the first tasks. The scan of the index skips the tasks that other transactions have locked, however
+-- many there are: there is no guess that could fail, and no second look-up of each task. row_number() is outside of the
+-- limits: it may read ahead, and every row that is read is locked.
 (SELECT id, row_number() OVER ()::float8 AS rank FROM (
     SELECT task.id
-    FROM lines CROSS JOIN LATERAL (
-        SELECT id FROM dibs_tasks WHERE {{in_line}} ORDER BY {{order}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
+    FROM partitions CROSS JOIN LATERAL (
+        SELECT id FROM dibs_tasks WHERE {{in_partition}} ORDER BY {{order}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
     ) AS task
-    WHERE (SELECT count(*) FROM lines) = 1
+    WHERE (SELECT count(*) FROM partitions) = 1
     LIMIT {{wanted}}
 ) AS alone)
 UNION ALL
 
--- fragment: if_several
--- Only where there are several lines. A fragment of `candidates_ordered`.
-WHERE (SELECT count(*) FROM lines) > 1
+-- fragment: if_several_partitions
+-- A condition: there are several partitions. A fragment of `candidates_ordered`.
+WHERE (SELECT count(*) FROM partitions) > 1
 
 -- name: claim_by_id
 -- Promise: this task now belongs to this worker, if it was pending and its queue is not paused.
@@ -131,12 +135,13 @@ changed AS (
 SELECT * FROM changed
 
 -- name: claims_of_request
--- Promise: what this worker claimed under this name and still holds, as the claim itself answered.
+-- Promise: the tasks that this worker claimed with this request id and still holds, in the form in which the claim
+-- returned them.
 -- Parameters: worker_id, incarnation, request, now. Rows: history columns, task columns. Index: dibs_tasks_requests.
--- Safe: only a look, before the claim. A repeat that overtakes its original, or comes before the original's commit,
--- finds nothing and claims other tasks. Nobody holds a task twice by that: each claim has tokens of its own, and those
--- whose answer nobody received come back when their lease ends. To make the repeat wait would need a lock for every
--- claim, for the sake of a sender that did not wait for its own answer.
+-- Safe: a read before the claim. A repeated request that overtakes the first request, or arrives before the first
+-- request commits, finds nothing and claims other tasks. No task is held twice by that: each claim has its own tokens,
+-- and the tasks of a claim whose response was lost are recovered when their leases end. Making the repeated request
+-- wait would need a lock in every claim, for the sake of a client that did not wait for its response.
 WITH {{moment}}
 SELECT task.id, 'claimed', 'pending', task.state, task.worker_id, task.token, NULL::text, {{task}}
 FROM dibs_tasks AS task
@@ -145,39 +150,40 @@ WHERE task.state = 'claimed' AND task.worker_id = :worker_id AND task.request = 
 ORDER BY task.id
 
 -- name: peek
--- Promise: the ids that a claim would take now, best first. Parameters and words as in `claim`. Rows: (id).
-WITH RECURSIVE {{lines}},
+-- Promise: the ids that a claim would take now, in order. Parameters and words as in `claim`. Rows: (id).
+WITH RECURSIVE {{partitions}},
 {{candidates}}
 SELECT id FROM candidates ORDER BY rank LIMIT {{count}}
 
--- fragment: lines
--- The waiting lines that pass the filters: the pending tasks of a queue and type with the same number of attempts
--- left. Every filter is a choice of lines, and every order an index that begins with the line, so a claim reads only
--- what it takes. A fragment; parameters: queues, types, least. Words: open_queues, kinds (each found or named).
--- What was found is passed on in arrays, of which the planner expects ten rows: it expects a million lines of three
--- nested recursions, and a server with JIT then compiled for a second each claim.
+-- fragment: partitions
+-- The partitions that pass the filters. A partition is the pending tasks of one queue and type with the same number of
+-- attempts left. Every filter selects partitions, and every order has an index that begins with the columns of the
+-- partition, so a claim reads only the tasks that it takes. A fragment; parameters: queues, types, min_attempts_left.
+-- Words: open_queues, queue_types (each found or named).
+-- The found partitions are passed on in arrays, for which the planner expects ten rows. For three nested recursions it
+-- expects a million rows, and a server with JIT then compiled for a second in each claim.
 {{open_queues}},
-{{kinds}},
-found_lines (queue, type, attempts_left) AS (
+{{queue_types}},
+found_partitions (queue, type, attempts_left) AS (
     SELECT queue, type, (SELECT attempts_left FROM dibs_tasks
-                         WHERE state = 'pending' AND queue = kinds.queue COLLATE "C" AND type = kinds.type COLLATE "C"
-                           AND attempts_left >= :least::int ORDER BY attempts_left LIMIT 1)
-    FROM kinds
+                         WHERE state = 'pending' AND queue = queue_types.queue COLLATE "C" AND type = queue_types.type COLLATE "C"
+                           AND attempts_left >= :min_attempts_left::int ORDER BY attempts_left LIMIT 1)
+    FROM queue_types
     UNION ALL
     SELECT queue, type, (SELECT attempts_left FROM dibs_tasks
                          WHERE state = 'pending' AND queue = found.queue COLLATE "C" AND type = found.type COLLATE "C"
                            AND attempts_left > found.attempts_left ORDER BY attempts_left LIMIT 1)
-    FROM found_lines AS found WHERE found.attempts_left IS NOT NULL
+    FROM found_partitions AS found WHERE found.attempts_left IS NOT NULL
 ),
-lines AS MATERIALIZED (
+partitions AS MATERIALIZED (
     SELECT found.queue COLLATE "C" AS queue, found.type COLLATE "C" AS type, found.attempts_left
     FROM (SELECT array_agg(queue) AS queues, array_agg(type) AS types, array_agg(attempts_left) AS lefts
-          FROM found_lines WHERE attempts_left IS NOT NULL) AS every,
+          FROM found_partitions WHERE attempts_left IS NOT NULL) AS every,
          unnest(every.queues, every.types, every.lefts) AS found (queue, type, attempts_left)
 )
 
 -- fragment: queues_named
--- The queues that a claim names, without those that are paused. A fragment of `lines`; parameters: queues.
+-- The queues that a claim names, without paused queues. A fragment of `partitions`; parameters: queues.
 open_queues (queue) AS (
     SELECT wanted.queue
     FROM unnest(ARRAY(SELECT unnest(:queues::text[]))) AS wanted (queue)
@@ -185,8 +191,8 @@ open_queues (queue) AS (
 )
 
 -- fragment: queues_found
--- The queues that hold pending tasks and are not paused, for a claim that names none. A fragment of `lines`.
--- They are found by jumping from each to the next: one probe of an index for each, however many tasks there are.
+-- The queues that have pending tasks and are not paused, for a claim that names no queues. A fragment of `partitions`.
+-- The recursion jumps from each queue to the next: one probe of an index for each queue, however many tasks there are.
 found_queues (queue) AS (
     (SELECT queue FROM dibs_tasks WHERE state = 'pending' ORDER BY queue LIMIT 1)
     UNION ALL
@@ -200,14 +206,14 @@ open_queues (queue) AS (
 )
 
 -- fragment: types_named
--- The types that a claim names, in each open queue. A fragment of `lines`; parameters: types.
-kinds (queue, type) AS (
+-- The types that a claim names, in each open queue. A fragment of `partitions`; parameters: types.
+queue_types (queue, type) AS (
     SELECT open_queues.queue, wanted.type FROM open_queues, unnest(ARRAY(SELECT unnest(:types::text[]))) AS wanted (type)
 )
 
 -- fragment: types_found
--- The types of the pending tasks in each open queue, for a claim that names none; found as in `queues_found`.
--- A fragment of `lines`.
+-- The types of the pending tasks in each open queue, for a claim that names no types; found as in `queues_found`. A
+-- fragment of `partitions`.
 found_types (queue, type) AS (
     SELECT queue, (SELECT type FROM dibs_tasks WHERE state = 'pending' AND queue = open_queues.queue COLLATE "C"
                    ORDER BY type LIMIT 1)
@@ -218,82 +224,84 @@ found_types (queue, type) AS (
                    ORDER BY type LIMIT 1)
     FROM found_types AS found WHERE found.type IS NOT NULL
 ),
-kinds (queue, type) AS (
+queue_types (queue, type) AS (
     SELECT found.queue, found.type
     FROM (SELECT array_agg(queue) AS queues, array_agg(type) AS types
           FROM found_types WHERE type IS NOT NULL) AS every,
          unnest(every.queues, every.types) AS found (queue, type)
 )
 
--- fragment: in_line
--- The condition that a task stands in a line.
-state = 'pending' AND queue = lines.queue AND type = lines.type AND attempts_left = lines.attempts_left
+-- fragment: in_partition
+-- The condition that a task belongs to a partition.
+state = 'pending' AND queue = partitions.queue AND type = partitions.type AND attempts_left = partitions.attempts_left
 
 -- fragment: candidates_ordered
--- The first tasks of several lines in the order asked for, best first. Where there is only one, `from_one_line` needs
--- no candidates. Words: only (if_several, or nothing), order, reach. Index: the order's own, `reach` entries of each
--- line; only those few are sorted.
+-- The first tasks of several partitions in the requested order. With a single partition, `from_one_partition` needs no
+-- candidates. Words: partition_condition (if_several_partitions, or nothing), order, candidate_limit. Index: that of
+-- the order, `candidate_limit` entries of each partition; only these entries are sorted.
 candidates AS MATERIALIZED (
     SELECT task.id, row_number() OVER (ORDER BY {{order}})::float8 AS rank
-    FROM lines CROSS JOIN LATERAL (
-        SELECT id, priority FROM dibs_tasks WHERE {{in_line}} ORDER BY {{order}} LIMIT {{reach}}
+    FROM partitions CROSS JOIN LATERAL (
+        SELECT id, priority FROM dibs_tasks WHERE {{in_partition}} ORDER BY {{order}} LIMIT {{candidate_limit}}
     ) AS task
-    {{only}}
-    ORDER BY rank LIMIT {{reach}}
+    {{partition_condition}}
+    ORDER BY rank LIMIT {{candidate_limit}}
 )
 
 -- fragment: candidates_levels
--- The first tasks in an order by priority whose order within a priority is not that of the index, best first.
--- Words: order, reach; beyond and levels (the way through the priorities), within (the order in each).
--- Index: dibs_tasks_by_priority. The priorities of a line are found by jumping from each to the next, and of each
--- `reach` entries are read, in either direction, until there are `reach` of the line: so these orders need no index of
--- their own.
+-- The first tasks in an order by priority, where the order within a priority is not that of the index.
+-- Words: order, candidate_limit; beyond and levels (how to step from one priority to the next), within (the order
+-- within a priority). Index: dibs_tasks_by_priority. The recursion jumps from each priority of a partition to the next.
+-- Of each priority, `candidate_limit` entries are read in either direction, until there are `candidate_limit` tasks of
+-- the partition: so these orders need no index of their own.
 candidates AS MATERIALIZED (
     SELECT task.id, row_number() OVER (ORDER BY {{order}})::float8 AS rank
-    FROM lines CROSS JOIN LATERAL (
+    FROM partitions CROSS JOIN LATERAL (
         WITH RECURSIVE level (priority) AS (
-            (SELECT priority FROM dibs_tasks WHERE {{in_line}} ORDER BY {{levels}} LIMIT 1)
+            (SELECT priority FROM dibs_tasks WHERE {{in_partition}} ORDER BY {{levels}} LIMIT 1)
             UNION ALL
-            SELECT (SELECT priority FROM dibs_tasks WHERE {{in_line}} AND priority {{beyond}} level.priority
+            SELECT (SELECT priority FROM dibs_tasks WHERE {{in_partition}} AND priority {{beyond}} level.priority
                     ORDER BY {{levels}} LIMIT 1)
             FROM level WHERE level.priority IS NOT NULL
         )
         SELECT found.id, found.priority
         FROM level CROSS JOIN LATERAL (
-            SELECT id, priority FROM dibs_tasks WHERE {{in_line}} AND priority = level.priority
-            ORDER BY {{within}} LIMIT {{reach}}
+            SELECT id, priority FROM dibs_tasks WHERE {{in_partition}} AND priority = level.priority
+            ORDER BY {{within}} LIMIT {{candidate_limit}}
         ) AS found
-        LIMIT {{reach}}
+        LIMIT {{candidate_limit}}
     ) AS task
-    ORDER BY rank LIMIT {{reach}}
+    ORDER BY rank LIMIT {{candidate_limit}}
 )
 
--- fragment: candidates_race
--- The tasks that come first in a race, the random or the weighted one. Parameters: kind, undrawn_too. Words:
--- order (the key of the race), reach. Index: the race's own, `reach` entries of each line.
+-- fragment: candidates_random
+-- The first tasks in random or weighted order. Parameters: kind, include_unnumbered. Words: order (the column of the
+-- random-order number), candidate_limit. Index: that of the column, `candidate_limit` entries of each partition.
 --
--- Every pending task of a line that races drew an exponential number on top of where the race stood when it became
--- pending; its rate is 1 in the random race and the task's weight in the weighted one. The smallest number wins, with a
--- probability proportional to its rate; by the lack of memory of that distribution the same holds for the next winner,
--- if the race moves on to where the last one won (`advance_race`). In a line that does not race nobody has a number:
--- there are no candidates then, unless that is no matter (`undrawn_too`), and the claim draws first.
-{{undrawn}},
+-- A row of dibs_races is the state of one random order (`kind`) in one partition. When a task becomes pending, the task
+-- gets a random-order number: the position of the partition plus an exponential random number, whose rate is 1 in
+-- random order and the weight of the task in weighted order. The task with the smallest number is claimed first; the
+-- probability of that is proportional to its rate. The exponential distribution has no memory, so the same holds for
+-- the next claim, if the position advances to the number of the claimed task (`advance_race`). In a partition without a
+-- row in dibs_races no task has a number: then there are no candidates, unless `include_unnumbered`, and the claim
+-- numbers the tasks first.
+{{unnumbered}},
 candidates AS MATERIALIZED (
     SELECT task.id, task.distance AS rank
-    FROM lines
-    JOIN dibs_races AS race ON race.queue = lines.queue AND race.type = lines.type
-        AND race.attempts_left = lines.attempts_left AND race.kind = :kind
+    FROM partitions
+    JOIN dibs_races AS race ON race.queue = partitions.queue AND race.type = partitions.type
+        AND race.attempts_left = partitions.attempts_left AND race.kind = :kind
     CROSS JOIN LATERAL (
         SELECT id, {{order}} - race.position AS distance FROM dibs_tasks
-        WHERE {{in_line}} AND {{order}} IS NOT NULL ORDER BY {{order}} LIMIT {{reach}}
+        WHERE {{in_partition}} AND {{order}} IS NOT NULL ORDER BY {{order}} LIMIT {{candidate_limit}}
     ) AS task
-    WHERE :undrawn_too OR NOT EXISTS (SELECT FROM undrawn)
-    ORDER BY rank LIMIT {{reach}}
+    WHERE :include_unnumbered OR NOT EXISTS (SELECT FROM unnumbered)
+    ORDER BY rank LIMIT {{candidate_limit}}
 )
 
 -- fragment: overdue
--- Whether a sweep would find something to promote or to recover. A fragment; only looked at where its answer matters.
--- Indexes: dibs_tasks_due and dibs_tasks_leases, the first entry of each (and past steps that end with their lease).
+-- Whether a sweep would find tasks to promote or to recover. A fragment; evaluated only if the result matters.
+-- Indexes: dibs_tasks_due and dibs_tasks_leases, the first entry of each (after steps that end with their lease).
 overdue AS MATERIALIZED (
     SELECT coalesce((SELECT run_at FROM dibs_tasks WHERE state = 'scheduled' ORDER BY run_at LIMIT 1) <= moment.now, false)
         OR (SELECT lease_until FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= moment.now {{except_ending_steps}}
@@ -302,62 +310,63 @@ overdue AS MATERIALIZED (
 )
 
 -- fragment: random_place
--- A fresh place in the random race of the line that has this many attempts left: where the race stands now, plus an
--- exponential draw; none where the line does not race. A fragment; see `candidates_race`.
+-- A new number in random order, in the partition with this number of attempts left: the position plus an exponential
+-- random number; NULL if the partition has no random order. A fragment; see `candidates_random`.
 (SELECT race.position - ln(1 - random()) FROM dibs_races AS race
  WHERE race.queue = task.queue AND race.type = task.type AND race.attempts_left = {{argument}}
    AND race.kind = 'random')
 
 -- fragment: weighted_place
--- A fresh place in the weighted race, with the task's weight as the rate of its draw. A fragment; see `random_place`.
+-- A new number in weighted order; the rate is the weight of the task. A fragment; see `random_place`.
 (SELECT race.position - ln(1 - random()) / greatest(task.priority::bigint + 1, 1) FROM dibs_races AS race
  WHERE race.queue = task.queue AND race.type = task.type AND race.attempts_left = {{argument}}
    AND race.kind = 'weighted')
 
 -- name: begin_races
--- Promise: the lines have a race of this kind; a new one stands at 0, and no task has drawn a number. Where there may
--- be tasks that came without a number, they are to be looked for now. Rows: none.
--- Parameters: items (a JSON array of the lines with kind). Safe: lines are written in one order, so two of these cannot
--- deadlock. Those who enqueue without having seen the new race have begun before this ended: see `draw`.
+-- Promise: the partitions have this random order. A new one has position 0 and no numbered tasks. If a finished one may
+-- have tasks without a number, its tasks are to be numbered again. Rows: none.
+-- Parameters: items (a JSON array of partitions with kind). Safe: rows are written in one order, so two of these
+-- statements cannot deadlock. A transaction that enqueues without having seen the new row began before this statement's
+-- transaction ended: see `draw`.
 INSERT INTO dibs_races AS race (queue, type, attempts_left, kind, position, drawn_to, settles_after)
-SELECT line.queue, line.type, line.attempts_left, line.kind, 0, 0, pg_current_xact_id()
-FROM json_to_recordset(:items::json) AS line (queue text, type text, attempts_left int, kind text)
-ORDER BY line.queue COLLATE "C", line.type COLLATE "C", line.attempts_left
+SELECT item.queue, item.type, item.attempts_left, item.kind, 0, 0, pg_current_xact_id()
+FROM json_to_recordset(:items::json) AS item (queue text, type text, attempts_left int, kind text)
+ORDER BY item.queue COLLATE "C", item.type COLLATE "C", item.attempts_left
 ON CONFLICT (queue, type, attempts_left, kind) DO UPDATE SET drawn_to = 0, settles_after = NULL
 WHERE race.drawn_to IS NULL AND race.settles_after < pg_snapshot_xmin(pg_current_snapshot())
 
--- fragment: undrawn
--- The lines in which tasks may wait without a number: those that do not race yet, those that are being drawn, and those
--- that are to be gone through once more (see `draw`). Parameters: kind.
-undrawn AS MATERIALIZED (
-    SELECT lines.queue, lines.type, lines.attempts_left
-    FROM lines
-    LEFT JOIN dibs_races AS race ON race.queue = lines.queue AND race.type = lines.type
-        AND race.attempts_left = lines.attempts_left AND race.kind = :kind
+-- fragment: unnumbered
+-- The partitions that may have tasks without a number: partitions without this random order, partitions whose tasks are
+-- being numbered, and partitions that must be numbered once more (see `draw`). Parameters: kind.
+unnumbered AS MATERIALIZED (
+    SELECT partitions.queue, partitions.type, partitions.attempts_left
+    FROM partitions
+    LEFT JOIN dibs_races AS race ON race.queue = partitions.queue AND race.type = partitions.type
+        AND race.attempts_left = partitions.attempts_left AND race.kind = :kind
     WHERE race.kind IS NULL OR race.drawn_to IS NOT NULL
        OR race.settles_after < pg_snapshot_xmin(pg_current_snapshot())
 )
 
--- name: undrawn_lines
--- Promise: the lines that a claim in a race must let draw their numbers before it can claim.
--- Parameters: queues, types, least, kind. Rows: (queue, type, attempts_left).
-WITH RECURSIVE {{lines}},
-{{undrawn}}
-SELECT * FROM undrawn
+-- name: unnumbered_partitions
+-- Promise: the partitions whose tasks must be numbered before a claim in random order can claim.
+-- Parameters: queues, types, min_attempts_left, kind. Rows: (queue, type, attempts_left).
+WITH RECURSIVE {{partitions}},
+{{unnumbered}}
+SELECT * FROM unnumbered
 
 -- name: draw
--- Promise: the next tasks of the line that have no number in its race draw one, as they would if they came now.
--- Parameters: the line, kind. Words: key, rate, limit. Rows: (drawn_to); none where others have done it.
--- Index: dibs_tasks_by_age, `limit` entries.
+-- Promise: the next tasks of the partition that have no number get one, as if they became pending now.
+-- Parameters: the partition, kind. Words: key, rate, limit. Rows: (drawn_to); none if another transaction has finished
+-- the numbering. Index: dibs_tasks_by_age, `limit` entries.
 --
--- Once through the line is not enough here: transactions that had not seen the race when they enqueued may commit after
--- this has looked. When none is left of those that were running at the end of the first time (settles_after), the line
--- is gone through once more, and settled. What slips through even so (of a transaction that reads an old snapshot)
--- draws its number when it is the oldest of its line (`advance_race`), or is claimed without one when nothing else is
--- left.
+-- Numbering the partition once is not enough: a transaction that had not seen the row of dibs_races when it enqueued
+-- may commit after this statement has read the partition. When all transactions have ended that were running at the end
+-- of the first numbering (settles_after), the partition is numbered once more, and is then complete. A task that is
+-- missed even so (of a transaction that reads an old snapshot) gets its number when it is the oldest of its partition
+-- (`advance_race`), or is claimed without a number when no other task is left.
 --
--- Safe: whoever draws holds the race's lock, and waits for nothing while it does: tasks that others hold are left out,
--- most likely they are just being claimed.
+-- Safe: the statement holds the lock of the row of dibs_races, and waits for no other lock meanwhile: it skips tasks
+-- that other transactions have locked, most likely because they are being claimed.
 WITH race AS MATERIALIZED (
     SELECT * FROM dibs_races
     WHERE queue = :queue AND type = :type AND attempts_left = :attempts_left AND kind = :kind
@@ -365,8 +374,8 @@ WITH race AS MATERIALIZED (
     FOR UPDATE
 ),
 chunk AS MATERIALIZED (
-    SELECT task.id FROM race AS lines CROSS JOIN LATERAL (
-        SELECT id FROM dibs_tasks WHERE {{in_line}} AND id > lines.drawn_to ORDER BY id LIMIT {{limit}}
+    SELECT task.id FROM race AS partitions CROSS JOIN LATERAL (
+        SELECT id FROM dibs_tasks WHERE {{in_partition}} AND id > partitions.drawn_to ORDER BY id LIMIT {{limit}}
     ) AS task
 ),
 free AS MATERIALIZED (
@@ -391,22 +400,24 @@ WHERE noted.queue = race.queue AND noted.type = race.type AND noted.attempts_lef
 RETURNING noted.drawn_to
 
 -- name: advance_race
--- Promise: the races of the lines that passed the filters move on by `distance`; and the oldest task of each of them
--- has a number, if it somehow came without one and nobody holds it: so none is passed over for ever. Rows: none.
--- Parameters: queues, types, least, kind, distance. Words: key, rate. Safe: lines are locked in one order, so two of
--- these cannot deadlock; claims that overlap may both move a race on, which only shifts the odds between them a little.
-WITH RECURSIVE {{lines}},
+-- Promise: the positions of the partitions that passed the filters advance by `distance`; and the oldest task of each
+-- partition has a number, if it had none and no transaction has locked it: so no task is passed over for ever. Rows:
+-- none.
+-- Parameters: queues, types, min_attempts_left, kind, distance. Words: key, rate. Safe: the rows of dibs_races are
+-- locked in one order, so two of these statements cannot deadlock. Concurrent claims may both advance a position, which
+-- shifts the odds between them a little.
+WITH RECURSIVE {{partitions}},
 held AS MATERIALIZED (
-    SELECT race.* FROM lines
-    JOIN dibs_races AS race ON race.queue = lines.queue AND race.type = lines.type
-        AND race.attempts_left = lines.attempts_left AND race.kind = :kind
+    SELECT race.* FROM partitions
+    JOIN dibs_races AS race ON race.queue = partitions.queue AND race.type = partitions.type
+        AND race.attempts_left = partitions.attempts_left AND race.kind = :kind
     ORDER BY race.queue, race.type, race.attempts_left
     FOR UPDATE OF race
 ),
 passed_over AS MATERIALIZED (
-    SELECT locked.id, lines.position
-    FROM held AS lines
-    CROSS JOIN LATERAL (SELECT id, {{key}} AS key FROM dibs_tasks WHERE {{in_line}} ORDER BY id LIMIT 1) AS oldest
+    SELECT locked.id, partitions.position
+    FROM held AS partitions
+    CROSS JOIN LATERAL (SELECT id, {{key}} AS key FROM dibs_tasks WHERE {{in_partition}} ORDER BY id LIMIT 1) AS oldest
     CROSS JOIN LATERAL (
         SELECT id FROM dibs_tasks
         WHERE id = oldest.id AND oldest.key IS NULL AND {{unindexed: state}} = 'pending' AND {{key}} IS NULL

@@ -5,7 +5,7 @@
 -- name: complete
 -- Promise: each task is completed, if its worker still holds it under its token.
 -- Parameters: items (a JSON array of objects with id, token, worker_id, result), now, by.
--- Words: whose (`not_a_step` where no workflow is locked, or nothing).
+-- Words: step_condition (`not_a_step` where no workflow is locked, or nothing).
 -- Rows: history columns, attempts, run_at, queue, type; none where refused.
 -- Safe: the fence is in the one statement that writes, and PostgreSQL looks at it again when it had to wait for the
 -- row. A token is issued once, so a stale one matches nothing.
@@ -24,7 +24,7 @@ changed AS (
     FROM items, moment
     WHERE task.id = ANY(ARRAY(SELECT id FROM items))
       AND task.id = items.id AND task.token = items.token AND task.worker_id = items.worker_id AND {{unindexed: state}} = 'claimed'
-      {{whose}}
+      {{step_condition}}
     RETURNING task.id AS task_id, 'completed' AS event, 'claimed' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at,
         task.queue, task.type
@@ -211,8 +211,8 @@ RETURNING value
 
 -- fragment: in_turn
 -- The tasks of `items`, locked in the order of their ids whatever plan finds them: two statements about the same tasks
--- wait for each other in one direction, never in a circle. Words: whose, as in `complete`.
+-- wait for each other in one direction, never in a circle. Words: step_condition, as in `complete`.
 in_turn AS MATERIALIZED (
     SELECT task.id FROM dibs_tasks AS task
-    WHERE task.id = ANY(ARRAY(SELECT id FROM items)) {{whose}} ORDER BY task.id FOR NO KEY UPDATE
+    WHERE task.id = ANY(ARRAY(SELECT id FROM items)) {{step_condition}} ORDER BY task.id FOR NO KEY UPDATE
 )

@@ -55,7 +55,7 @@ FROM (SELECT past.id, past.event, past.from_state, past.to_state,
       ORDER BY past.id LIMIT {{limit}}) AS moved
 GROUP BY queue, event, from_state, to_state
 
--- name: vitals
+-- name: database_health
 -- Promise: how many bytes the tables of dibs take with their indexes, and for how many seconds the oldest transaction
 -- of this database has been open, prepared ones included; of other users' only with the role pg_read_all_stats.
 -- Rows: (bytes, seconds).

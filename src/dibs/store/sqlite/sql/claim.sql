@@ -56,19 +56,20 @@ SELECT min(attempts_left) FROM dibs_tasks INDEXED BY dibs_tasks_by_age
 WHERE state = 'pending' AND queue = :queue AND type = :type AND attempts_left > :after
 
 -- name: pick
--- Promise: the first tasks of one line (queue, type, attempts left) in the order asked for.
--- Parameters: the line, count. Words: index and order, from a fixed table. Rows: (id, priority).
--- Index: the order's own; it is read from its end, `count` entries, nothing is sorted.
+-- Promise: the first tasks of one partition (queue, type, attempts left) in the requested order.
+-- Parameters: the partition, count. Words: index and order, from a fixed table. Rows: (id, priority).
+-- Index: that of the order; `count` entries are read from its end, and nothing is sorted.
 SELECT id, priority FROM dibs_tasks INDEXED BY {{index}}
 WHERE state = 'pending' AND queue = :queue AND type = :type AND attempts_left = :attempts_left
 ORDER BY {{order}} LIMIT :count
 
 -- name: pick_level
--- Promise: the tasks of one line with the next priority after `after`, downwards or upwards, newest or oldest first.
--- Parameters: the line, after, count. Words: beyond and levels (the way through the priorities), within (the order in
--- each), from a fixed table. Rows: (id, priority).
--- Index: dibs_tasks_by_priority, one probe for the next priority and `count` entries. Within a priority it is read
--- either way, so that orders by priority need no index of their own.
+-- Promise: the tasks of one partition with the next priority after `after`, downwards or upwards, newest or oldest
+-- first.
+-- Parameters: the partition, after, count. Words: beyond and levels (how to step from one priority to the next), within
+-- (the order within a priority), from a fixed table. Rows: (id, priority).
+-- Index: dibs_tasks_by_priority, one probe for the next priority and `count` entries. Within a priority the index is
+-- read in either direction, so that orders by priority need no index of their own.
 SELECT id, priority FROM dibs_tasks INDEXED BY dibs_tasks_by_priority
 WHERE state = 'pending' AND queue = :queue AND type = :type AND attempts_left = :attempts_left AND priority = (
     SELECT priority FROM dibs_tasks INDEXED BY dibs_tasks_by_priority
@@ -78,22 +79,24 @@ WHERE state = 'pending' AND queue = :queue AND type = :type AND attempts_left = 
 ORDER BY {{within}} LIMIT :count
 
 -- name: pick_race
--- Promise: the tasks of one line that come first in its race. Words: index, key. Parameters: the line, position of the
--- race, count. Rows: (id, how far it is from winning). Index: the race's own, `count` entries.
+-- Promise: the first tasks of one partition in random or weighted order. Words: index, key. Parameters: the partition,
+-- position, count. Rows: (id, distance of its number from the position). Index: that of the column, `count` entries.
 --
--- Every pending task of a line that races drew an exponential number on top of where the race stood when it became
--- pending; its rate is 1 in the random race and the task's weight in the weighted one. The smallest number wins, with a
--- probability proportional to its rate; by the lack of memory of that distribution the same holds for the next winner,
--- if the race moves on to where the last one won (`advance_race`). In a line that does not race nobody has a number.
+-- A row of dibs_races is the state of one random order (`kind`) in one partition. When a task becomes pending, the task
+-- gets a random-order number: the position of the partition plus an exponential random number, whose rate is 1 in
+-- random order and the weight of the task in weighted order. The task with the smallest number is claimed first; the
+-- probability of that is proportional to its rate. The exponential distribution has no memory, so the same holds for
+-- the next claim, if the position advances to the number of the claimed task (`advance_race`). In a partition without a
+-- row in dibs_races no task has a number.
 SELECT id, {{key}} - :position
 FROM dibs_tasks INDEXED BY {{index}}
 WHERE state = 'pending' AND queue = :queue AND type = :type AND attempts_left = :attempts_left AND {{key}} IS NOT NULL
 ORDER BY {{key}} LIMIT :count
 
 -- fragment: fresh_keys
--- A fresh place in the two races of the line that has this many attempts left: where the race stands now, plus an
--- exponential draw, with the task's weight as its rate in the weighted race; none where the line does not race. A
--- fragment; see `pick_race`.
+-- New numbers in the two random orders of the partition with this number of attempts left: the position plus an
+-- exponential random number, whose rate in weighted order is the weight of the task; NULL if the partition does not
+-- have the order. A fragment; see `pick_race`.
 random_key = (SELECT position + dibs_exponential() FROM dibs_races AS race
     WHERE race.queue = dibs_tasks.queue AND race.type = dibs_tasks.type AND race.attempts_left = {{argument}}
       AND race.kind = 'random'),
@@ -102,23 +105,23 @@ weighted_key = (SELECT position + dibs_exponential() / max(dibs_tasks.priority +
       AND race.kind = 'weighted')
 
 -- name: race
--- Promise: where the race of a line stands, and how far its numbers are drawn. Parameters: the line, kind.
--- Rows: (position, drawn_to); none if the line does not race.
+-- Promise: the position of a random order in a partition, and the id up to which its tasks are numbered. Parameters:
+-- the partition, kind. Rows: (position, drawn_to); none if the partition does not have this order.
 SELECT position, drawn_to FROM dibs_races
 WHERE queue = :queue AND type = :type AND attempts_left = :attempts_left AND kind = :kind
 
 -- name: begin_races
--- Promise: the line has a race of this kind; a new one stands at 0, and no task has drawn a number.
--- Parameters: the line, kind. Rows: none.
+-- Promise: the partition has this random order; a new one has position 0 and no numbered tasks. Parameters: the
+-- partition, kind. Rows: none.
 INSERT INTO dibs_races (queue, type, attempts_left, kind, position, drawn_to)
 VALUES (:queue, :type, :attempts_left, :kind, 0, 0)
 ON CONFLICT (queue, type, attempts_left, kind) DO NOTHING
 
 -- name: draw
--- Promise: the next tasks of the line that have no number in its race draw one, as they would if they came now.
--- Parameters: the line, position, drawn_to, count. Words: key, rate. Rows: none.
--- Index: dibs_tasks_by_age, `count` entries. Safe: nobody enqueues between the look and the commit, and who comes
--- later finds the race: once through the line is enough.
+-- Promise: the next tasks of the partition that have no number get one, as if they became pending now.
+-- Parameters: the partition, position, drawn_to, count. Words: key, rate. Rows: none.
+-- Index: dibs_tasks_by_age, `count` entries. Safe: no other process enqueues between the read and the commit, and every
+-- later enqueue finds the row of dibs_races: numbering the partition once is enough.
 UPDATE dibs_tasks SET {{key}} = :position + dibs_exponential() / {{rate}}
 WHERE {{key}} IS NULL AND id IN (
     SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_by_age
@@ -126,12 +129,14 @@ WHERE {{key}} IS NULL AND id IN (
     ORDER BY id LIMIT :count)
 
 -- name: draw_places
--- Promise: these new tasks have their places in the races of their lines. Parameters: first and last id. Rows: none.
+-- Promise: these new tasks have their numbers in the random orders of their partitions. Parameters: first, last (ids).
+-- Rows: none.
 UPDATE dibs_tasks SET {{fresh_keys: dibs_tasks.max_attempts}} WHERE id BETWEEN :first AND :last
 
 -- name: note_drawn
--- Promise: the race knows how far its numbers are drawn; to the end, where fewer than `count` tasks came after.
--- Parameters: the line, kind, drawn_to, last (count - 1). Rows: (drawn_to). Index: dibs_tasks_by_age.
+-- Promise: the id up to which the tasks are numbered is stored; NULL if fewer than `count` tasks followed, so that all
+-- are numbered. Parameters: the partition, kind, drawn_to, last (count - 1). Rows: (drawn_to). Index:
+-- dibs_tasks_by_age.
 UPDATE dibs_races SET drawn_to = (
     SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_by_age
     WHERE state = 'pending' AND queue = :queue AND type = :type AND attempts_left = :attempts_left AND id > :drawn_to
@@ -140,6 +145,7 @@ WHERE queue = :queue AND type = :type AND attempts_left = :attempts_left AND kin
 RETURNING drawn_to
 
 -- name: advance_race
--- Promise: a race of a line moves on by `distance`. Parameters: the line, kind, distance. Rows: none.
+-- Promise: the position of a random order in a partition advances by `distance`. Parameters: the partition, kind,
+-- distance. Rows: none.
 UPDATE dibs_races SET position = position + :distance
 WHERE queue = :queue AND type = :type AND attempts_left = :attempts_left AND kind = :kind

@@ -4,7 +4,7 @@
 -- name: complete
 -- Promise: each task is completed, if its worker still holds it under its token.
 -- Parameters: items (a JSON array of objects with id, token, worker_id, result), now.
--- Words: whose (`not_a_step` where no workflow is locked, or nothing).
+-- Words: step_condition (`not_a_step` where no workflow is locked, or nothing).
 -- Rows: history columns, attempts, run_at, queue, type; none where refused.
 -- One statement for all: a statement for each would let go of the interpreter's lock and fight for it again each time.
 -- Safe: the fence is in the one statement that writes. A token is issued once, so a stale one matches nothing.
@@ -14,7 +14,7 @@ SET state = 'completed', attempts = task.attempts + 1, result = items.result, er
 FROM (SELECT value ->> 'id' AS id, value ->> 'token' AS token, value ->> 'worker_id' AS worker_id,
              value ->> 'result' AS result
       FROM json_each(:items)) AS items
-WHERE task.id = items.id AND task.token = items.token AND task.worker_id = items.worker_id AND +task.state = 'claimed' {{whose}}
+WHERE task.id = items.id AND task.token = items.token AND task.worker_id = items.worker_id AND +task.state = 'claimed' {{step_condition}}
 RETURNING id, 'completed', 'claimed', state, worker_id, token, NULL, attempts, run_at, queue, type
 
 -- name: fail
@@ -39,7 +39,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled'
     lease_until = NULL,
     ahead = 0,
     {{fresh_keys: dibs_tasks.attempts_left - 1}}
-WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{whose}}
+WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{step_condition}}
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END, 'claimed', state, :worker_id, token,
     error, attempts, run_at, queue, type
 
@@ -58,7 +58,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN :delay > 0 THEN 'sc
     lease_until = NULL,
     ahead = 0,
     {{fresh_keys: dibs_tasks.attempts_left}}
-WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{whose}}
+WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{step_condition}}
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END, 'claimed', state, :worker_id, token,
     CASE state WHEN 'cancelled' THEN '{"outcome":"released"}' END, attempts, run_at, queue, type
 
@@ -67,7 +67,7 @@ RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END, 
 -- Parameters: id, token, worker_id, now. Rows as in `complete`. Safe: as `complete`.
 UPDATE dibs_tasks
 SET state = 'cancelled', attempts = attempts + 1, finished_at = :now, lease_until = NULL, ahead = 0
-WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{whose}}
+WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{step_condition}}
 RETURNING id, 'cancelled', 'claimed', state, worker_id, token, NULL, attempts, run_at, queue, type
 
 -- name: claim_outcomes
