@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -13,6 +14,7 @@ import dibs
 from dibs import Event, NewTask
 from tests import matrix
 from tests.helpers.consistency import assert_balanced, percentile
+from tests.helpers.freezing import freeze
 from tests.helpers.handlers import doze, heard, nap, remain
 from tests.helpers.waiting import until
 from tests.helpers.workers import WorkerProcess, WorkerProcesses
@@ -35,12 +37,13 @@ def test_workers_killed_at_random_times_lose_no_task_and_complete_none_twice(
     at_work = [start(workers) for _ in range(WORKERS)]
     for worker in at_work:
         worker.wait_until_ready(app)
+    enqueued = 0
     for _ in range(ROUNDS):
-        app.enqueue_many(some_work(chance, A_ROUND))
-        time.sleep(chance.uniform(0, 0.4))  # a moment as good as any other
-        at_work.pop(chance.randrange(WORKERS)).kill()
+        worker = at_work.pop(0)
+        worker.wait_until_ready(app)
+        enqueued += kill_while_it_holds_a_claim(app, worker, chance)
         at_work.append(start(workers))
-    until(lambda: app.stats().depth == {"completed": ROUNDS * A_ROUND}, 60)
+    until(lambda: app.stats().depth == {"completed": enqueued}, 60)
     entries = assert_balanced(app)
     claimable, claimed = recovery_times(entries, {worker.name: worker.killed_at for worker in workers.all})
     print(f"{ROUNDS} kills, {len(claimed)} claims lost with their worker")
@@ -61,6 +64,29 @@ def test_the_child_processes_of_a_killed_worker_exit(app: dibs.Dibs, workers: Wo
     (tmp_path / "remain.go").touch()
     assert app.wait(task.id, 30).result["token"] == 2
     assert_balanced(app)
+
+
+def kill_while_it_holds_a_claim(app: dibs.Dibs, worker: WorkerProcess, chance: random.Random) -> int:
+    """Enqueue tasks and kill the worker at a random time at which it holds a claim; the number of tasks enqueued.
+
+    The worker is frozen before its claims are read, so it cannot finish them before it is killed. A frozen worker may
+    hold the write lock of a SQLite file: until it is killed or continues, the test only reads.
+    """
+    batches = itertools.count(1)
+
+    def is_frozen_with_a_claim() -> int:
+        batch = next(batches)
+        app.enqueue_many(some_work(chance, A_ROUND))
+        time.sleep(chance.uniform(0, 0.2))  # any time will do
+        freeze(worker.process.pid)
+        if app.list_tasks(state="claimed", worker=worker.name, limit=1):
+            return batch
+        worker.thaw()
+        return 0
+
+    enqueued = until(is_frozen_with_a_claim, 60) * A_ROUND
+    worker.kill()
+    return enqueued
 
 
 def start(workers: WorkerProcesses) -> WorkerProcess:
