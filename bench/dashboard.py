@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def visits(engine: Engine, tasks: int, stack: contextlib.ExitStack, console: Console) -> Iterator[list[Contestant]]:
-    """Every page of a server before so many tasks."""
+    """Every page of a server with this number of tasks."""
     console.print(f"Filling {engine.name} with {tasks:,} tasks …")
     url = stack.enter_context(engine.filled(tasks, fill))
     with Dibs(url) as app:

@@ -33,7 +33,7 @@ Counts = dict[str, int]
 
 
 Fill = Callable[[str, int], None]
-"""Makes the tables in an empty database, and so many tasks."""
+"""Creates the tables in an empty database, and this number of tasks."""
 
 
 def fill_dibs(url: str, tasks: int) -> None:
@@ -50,7 +50,7 @@ class Engine(ABC):
     name: str
     version: str
     has_dibs = True
-    kinds: tuple[str, ...] = ("drain", "enqueue", "pick-up", "idle", "growth", "contention")
+    kinds: tuple[str, ...] = ("drain", "enqueue", "mix", "pick-up", "idle", "growth", "contention")
     """What is measured on it."""
 
     workers: tuple[int, ...] = (1, 2)
@@ -69,7 +69,7 @@ class Engine(ABC):
 
     @contextlib.contextmanager
     def filled(self, tasks: int, fill: Fill) -> Iterator[str]:
-        """The URL of a new database that is like the one that `fill` made for so many tasks."""
+        """The URL of a copy of the database that `fill` made with this number of tasks."""
         if (fill, tasks) not in self._filled:
             self._filled[fill, tasks] = self._fill(tasks, fill)
         url = self._copy(self._filled[fill, tasks])

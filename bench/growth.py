@@ -38,7 +38,7 @@ class Grown:
     url: str = field(default="")
 
     def to(self, rows: int) -> str:
-        """Its URL, when it has so many pending and so many finished tasks."""
+        """Its URL, when it has this number of pending and of finished tasks."""
         if not self.url:
             self.url = self.engine.empty()
         if self.rows < rows:

@@ -104,7 +104,7 @@ def _time(connection: socket.socket, port: int, key: str, status: int) -> float:
     while not _whole(answer):
         answer += connection.recv(65536)
     if int(answer[9:12]) != status:
-        raise RuntimeError(f"{status} was expected, and the server said: {answer.decode(errors='replace')[:500]}")
+        raise RuntimeError(f"{status} was expected, not this answer: {answer.decode(errors='replace')[:500]}")
     return took / 1000
 
 

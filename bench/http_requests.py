@@ -30,7 +30,7 @@ class Scripts(Protocol):
     finished: int
 
     def begin(self, count: int) -> None:
-        """A new phase, of so many requests."""
+        """A new phase, of this number of requests."""
 
     def of(self, number: int) -> Script:
         """The script of a client in this phase."""

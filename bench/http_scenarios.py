@@ -1,4 +1,4 @@
-"""What is asked of the server: each verb by so many clients, a worker, a limit across two servers, wrong keys."""
+"""The scenarios of the server: each verb by several clients, a worker, a limit across two servers, wrong keys."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def serving(url: str | None) -> Iterator[Served]:
             if said:
                 print(said, file=sys.stderr)
         if code not in (0, -signal.SIGTERM) or said:
-            raise RuntimeError(f"The server ended with exit code {code}, and said: {said or 'nothing'}")
+            raise RuntimeError(f"The server ended with exit code {code}, with the output: {said or 'none'}")
 
 
 def _free_port() -> int:

@@ -56,6 +56,13 @@ def _bulk(report: Report) -> Any:
     return _bars(report, ("enqueue", "per_second", "tasks/s"), title, lambda line: "a call" in line.scenario)
 
 
+def _mixes(report: Report) -> Any:
+    title = (
+        "Tasks of a realistic mix per second, enqueued and run until all are durably done (best of 1 and 2 processes)"
+    )
+    return _bars(report, ("mix", "per_second", "tasks/s"), title, _any)
+
+
 def _pick_ups(report: Report) -> Any:
     title = "From enqueue in one process to the handler in another, idle one: p95 (logarithmic; less is better)"
     return _bars(report, ("pick-up", "p95", "ms"), title, _any, least=True, log=True)
@@ -125,7 +132,7 @@ def _panel(axis: Any, engine: str, bars: list[tuple[Line, float]], unit: str, *,
 
 def _name(line: Line) -> str:
     setting = f", {line.setting}" if line.setting else ""
-    processes = f" x {line.processes}" if line.kind == "drain" else ""
+    processes = f" x {line.processes}" if line.kind in ("drain", "mix") else ""
     return f"{line.queue}{setting}{processes}"
 
 
@@ -190,6 +197,7 @@ _PLOTS: dict[str, Callable[[Report], Any]] = {
     "drain": _drains,
     "enqueue": _single,
     "enqueue-bulk": _bulk,
+    "mix": _mixes,
     "pick-up": _pick_ups,
     "cpu": _costs,
     "growth": _growth,

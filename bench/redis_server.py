@@ -88,7 +88,7 @@ class DurableRedis(Redis):
     """A write is on the disk before it is answered: what SQLite and PostgreSQL do as well."""
 
     name = "Redis, fsync"
-    kinds = ("drain", "enqueue")
+    kinds = ("drain", "enqueue", "mix")
     workers = (2,)
     SETTINGS: ClassVar = {"save": "", "appendonly": "yes", "appendfsync": "always"}
 

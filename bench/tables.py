@@ -99,7 +99,7 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 def times(value: float | None, factor: float) -> float | None:
-    """So many times the value, where there is one."""
+    """This multiple of the value; None without a value."""
     return None if value is None else value * factor
 
 

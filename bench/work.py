@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bench.queues.producing import Done, Start, Watch, produce, produce_awaited
-from bench.raw import RawPostgres, RawSqlite
 from bench.scenarios import Scenario, Verb
 from bench.sides import TYPE, DibsSide, Side, params
 from dibs import AsyncDibs
@@ -98,5 +97,8 @@ def _open(job: Job) -> Side:
     worker, batch = f"worker-{job.seat}", job.scenario.batch
     if job.side == "dibs":
         return DibsSide(job.url, worker, batch)
+    # Imported here: bench.raw needs internals of this checkout, and bench.compare runs this module with others.
+    from bench.raw import RawPostgres, RawSqlite  # noqa: PLC0415
+
     raw = RawSqlite if job.url.startswith("sqlite:") else RawPostgres
     return raw(job.url, worker, batch)

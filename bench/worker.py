@@ -36,7 +36,7 @@ from bench.worker_report import WORKER
 
 DOCUMENTS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 ALL = ENGINES | REDIS
-PEERS_TOO = {"drain", "enqueue", "pick-up", "idle"}
+PEERS_TOO = {"drain", "enqueue", "mix", "pick-up", "idle"}
 """What is measured of other queues as well; the rest is dibs alone."""
 
 

@@ -56,6 +56,10 @@ def _enqueue_goals(report: Report) -> Iterator[Goal]:
     )
 
 
+def _no_goals(_: Report) -> Iterator[Goal]:
+    yield from ()
+
+
 def _pick_up_goals(report: Report) -> Iterator[Goal]:
     for engine in ENGINES:
         for figure, since in (("p95", "the call"), ("returned_p95", "enqueue returned")):
@@ -110,6 +114,16 @@ WORKER = Book(
         ),
         "enqueue": Chapter(
             "Enqueue: durable tasks", {"per_second": "tasks/s", "cpu": "CPU s per 1,000, callers"}, _enqueue_goals
+        ),
+        "mix": Chapter(
+            "Mix: 50 types, 10 queues, 2 KB of params, 5 % fail once, a tenth is scheduled; until all are completed",
+            {
+                "per_second": "tasks/s",
+                "cpu": "CPU s per 1,000, workers",
+                "producer_cpu": "producer",
+                "database_cpu": "database",
+            },
+            _no_goals,
         ),
         "pick-up": Chapter(
             "Pick-up: from the call of enqueue in one process to the handler in another, idle one",

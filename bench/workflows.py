@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
     if arguments.repeat < 1:
         parser.error("--repeat must be at least 1")
     if arguments.before and not (arguments.before / "src" / "dibs").is_dir():
-        parser.error(f"{arguments.before} is no checkout of dibs")
+        parser.error(f"{arguments.before} is not a checkout of dibs")
     return arguments
 
 

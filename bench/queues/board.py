@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ class Seat:
 
     asks: Callable[[], None]
     ran: Callable[[int], None]
+    runs: Callable[[int], int]
+    """How often a task has run so far, in all processes."""
 
     def noting(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
         """The function with which the process asks for tasks, with a note before it; it may be a coroutine's."""
@@ -77,7 +79,11 @@ class Board:
             moments[task] = clock()
             runs[task] += 1
 
-        return Seat(asks, ran)
+        def all_runs(task: int) -> int:
+            return sum(every[task :: self.tasks])
+
+        every = self._runs
+        return Seat(asks, ran, all_runs)
 
     @property
     def first_asked(self) -> int:
@@ -94,12 +100,22 @@ class Board:
         moments = self._moments
         return [max(moments[task : self._cells : self.tasks]) for task in range(self.tasks)]
 
-    def check(self) -> None:
-        """Raise unless every task ran once."""
+    @property
+    def runs(self) -> int:
+        """How many runs there were, of all tasks."""
+        return sum(self._memory[: self._cells])
+
+    def check(self, expected: Sequence[int] | None = None) -> None:
+        """Raise unless every task ran once, or as often as expected."""
         runs = [sum(self._runs[task :: self.tasks]) for task in range(self.tasks)]
-        lost, twice = runs.count(0), sum(count > 1 for count in runs)
+        wanted = expected or [1] * self.tasks
+        lost = runs.count(0)
+        twice = sum(count > most for count, most in zip(runs, wanted, strict=True))
         if lost or twice:
-            raise RuntimeError(f"Of {self.tasks} tasks {lost} never ran, and {twice} ran more than once.")
+            often = "once" if expected is None else "expected"
+            raise RuntimeError(f"Of {self.tasks} tasks {lost} never ran, and {twice} ran more than {often}.")
+        if missing := sum(count < least for count, least in zip(runs, wanted, strict=True)):
+            raise RuntimeError(f"Of {self.tasks} tasks {missing} were not tried again.")
 
     @property
     def _runs(self) -> memoryview:

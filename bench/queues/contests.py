@@ -16,6 +16,7 @@ from bench.core import measured, run_once
 from bench.crew import Crew
 from bench.databases import Engine, counting
 from bench.queues.board import Board
+from bench.queues.mix import expected_runs
 from bench.queues.processes import Workers, cpu_seconds, megabytes
 from bench.queues.systems import DIBS, NANO, PeerSystem, System
 from bench.scenarios import Scenario, Verb
@@ -50,6 +51,8 @@ def contests(engine: Engine, sizes: Sizes, peers: list[PeerSystem]) -> Iterator[
         yield list(_drains(engine, processes, sizes.tasks, systems))
     yield from _enqueues(engine, sizes.tasks, systems)
     yield list(_alone("pick-up", engine, systems, lambda system, setting: _pick_up(engine, system, setting, sizes)))
+    for processes in engine.workers:
+        yield list(_mixes(engine, processes, sizes, systems))
     yield list(_alone("idle", engine, systems, lambda system, setting: _idle(engine, system, setting, sizes)))
 
 
@@ -140,18 +143,55 @@ def _rest(workers: Workers, since: int) -> None:
 
 @contextlib.contextmanager
 def _workers(
-    engine: Engine, system: System, setting: str, processes: int, tasks: int, *, waiting: int
+    engine: Engine, system: System, setting: str, processes: int, tasks: int, *, waiting: int, verb: str = "work"
 ) -> Iterator[tuple[str, Board, Workers]]:
-    """Workers that are up and wait to be released, on a database with so many tasks `waiting`."""
+    """Workers that are up and wait to be released, on a database with `waiting` tasks."""
     with engine.filled(waiting, system.fill) as url, tempfile.TemporaryDirectory(prefix="dibs-board-") as folder:
         board = Board(Path(folder) / "board", tasks, processes)
         system.hold(url)
         with (
             system.door(url) as door,
-            Workers(system.program, door, setting, board) as workers,
+            Workers(system.program, door, setting, board, verb) as workers,
         ):
             system.until_up(url, workers)
             yield url, board, workers
+
+
+# The mix
+
+
+def _mixes(engine: Engine, processes: int, sizes: Sizes, systems: list[System]) -> Iterator[Contestant]:
+    for system in systems:
+        for setting, words in system.settings.items() if processes in system.processes else ():
+            run = partial(mix, engine, system, setting, processes, sizes)
+            lacking = f"; without {' and '.join(system.mix_lacks)}" if system.mix_lacks else ""
+            yield Contestant("mix", "mix", engine.name, system.name, processes, f"{words}{lacking}", run)
+
+
+def mix(engine: Engine, system: System, setting: str, processes: int, sizes: Sizes) -> Figures:
+    """Let one process enqueue the mix and workers, which are up, run it: from the first call until all is done."""
+    tasks = system.share(sizes.tasks)
+    expected = expected_runs(tasks)
+    with _workers(engine, system, setting, processes, tasks, waiting=0, verb="mix-work") as (url, board, workers):
+        _release(system, url, workers)
+        time.sleep(sizes.settle)
+        before = _cpu(engine, workers)
+        produced = json.loads(system.program.run("mix", url, tasks))
+        since = time.time_ns()
+        while board.done < tasks or board.runs < sum(expected):
+            _rest(workers, since)
+        with counting(url) as count:
+            while count(system.mix_unfinished):
+                _rest(workers, since)
+        ended = time.time_ns()
+        spent = [after - before for after, before in zip(_cpu(engine, workers), before, strict=True)]
+        workers.stop()
+        board.check(expected)
+        system.check_mixed(engine, url, tasks)
+    costs = {"cpu": spent[0], "producer_cpu": produced["cpu"], "database_cpu": spent[2]}
+    return {"per_second": tasks * NANO / (ended - produced["began"])} | {
+        name: cost * 1000 / tasks for name, cost in costs.items() if cost
+    }
 
 
 # Enqueueing

@@ -11,6 +11,7 @@ from dbos import DBOS, DBOSClient
 from dbos._sys_db import SystemDatabase
 
 from bench.queues.board import Seat, stopped
+from bench.queues.mix import QUEUES, TYPES, Mix, MixProducer
 from bench.queues.producing import Producer
 
 NAME = "bench"
@@ -63,3 +64,41 @@ def _configure(url: str) -> None:
             "log_level": "ERROR",
         }
     )
+
+
+def mix_work(url: str, setting: str, mix: Mix, wait_for_start: Callable[[], None]) -> None:
+    """A workflow for each type, each with one step, since steps are what is tried again; and ten queues."""
+    _configure(url)
+
+    @DBOS.step(retries_allowed=True, max_attempts=2, interval_seconds=0)
+    def step(number: int, text: str) -> None:
+        mix.run(number, text)
+
+    for name in TYPES:
+        _declare_workflow(name, step)
+    stop = stopped()
+    wait_for_start()
+    DBOS.launch()
+    for queue in QUEUES:
+        DBOS.register_queue(queue, polling_interval_sec=float(setting), on_conflict="always_update")
+    stop.wait()
+    DBOS.destroy()
+
+
+@contextlib.contextmanager
+def mix_producer(url: str) -> Iterator[MixProducer]:
+    """One workflow a call."""
+    client = DBOSClient(system_database_url=url, application_name=NAME)
+
+    def one(task: Any) -> Any:
+        delay = {"delay_seconds": task.delay} if task.delay else {}
+        return client.enqueue({"queue_name": task.queue, "workflow_name": task.type, **delay}, **task.params)
+
+    yield MixProducer(one)
+    client.destroy()
+
+
+def _declare_workflow(name: str, step: Callable[..., None]) -> None:
+    @DBOS.workflow(name=name)
+    def workflow(number: int, text: str) -> None:
+        step(number, text)

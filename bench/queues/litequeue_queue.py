@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator
 
 from litequeue import LiteQueue
 
 from bench.queues.board import Seat, stopped
+from bench.queues.mix import Mix, MixProducer
 from bench.queues.producing import Producer
 
 
@@ -37,3 +39,23 @@ def _open(url: str, synchronous: str) -> LiteQueue:
     queue = LiteQueue(url.removeprefix("sqlite:///"), timeout=60)
     queue.conn.execute(f"PRAGMA synchronous = {synchronous}")
     return queue
+
+
+def mix_work(url: str, setting: str, mix: Mix, wait_for_start: Callable[[], None]) -> None:
+    """The same with JSON; a message that failed is free again. Type and queue mean nothing here."""
+    queue, stop = _open(url, setting), stopped()
+    wait_for_start()
+    while not stop.is_set():
+        if message := queue.pop():
+            failed = mix.fails_now(**json.loads(message.data))
+            (queue.retry if failed else queue.done)(message.message_id)
+        else:
+            time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def mix_producer(url: str) -> Iterator[MixProducer]:
+    """One message a call, durably."""
+    queue = _open(url, "FULL")
+    yield MixProducer(lambda task: queue.put(json.dumps(task.params)))
+    queue.close()

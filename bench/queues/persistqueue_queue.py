@@ -9,6 +9,7 @@ from pathlib import Path
 from persistqueue import Empty, SQLiteAckQueue
 
 from bench.queues.board import Seat, stopped
+from bench.queues.mix import Mix, MixProducer
 from bench.queues.producing import Producer
 
 
@@ -35,3 +36,22 @@ def producer(url: str) -> Iterator[Producer]:
 def _open(url: str) -> SQLiteAckQueue:
     file = Path(url.removeprefix("sqlite:///"))
     return SQLiteAckQueue(str(file.parent), db_file_name=file.name, multithreading=True, auto_commit=True)
+
+
+def mix_work(url: str, setting: str, mix: Mix, wait_for_start: Callable[[], None]) -> None:
+    """The same; an item that failed is ready again. Type and queue mean nothing here."""
+    queue, stop = _open(url), stopped()
+    wait_for_start()
+    while not stop.is_set():
+        with contextlib.suppress(Empty):
+            item = queue.get(timeout=0.05)
+            failed = mix.fails_now(**item)
+            (queue.nack if failed else queue.ack)(item)
+
+
+@contextlib.contextmanager
+def mix_producer(url: str) -> Iterator[MixProducer]:
+    """One item a call; each is committed."""
+    queue = _open(url)
+    yield MixProducer(lambda task: queue.put(task.params))
+    queue.close()

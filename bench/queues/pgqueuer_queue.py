@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import uvloop
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver, AsyncpgPoolDriver
+from pgqueuer.errors import RetryRequested
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
 from bench.queues.board import Seat
+from bench.queues.mix import TYPES, Mix, MixProducer, MixTask
 from bench.queues.producing import Producer
 
 ENTRYPOINT = "bench"
@@ -22,7 +27,7 @@ ENTRYPOINT = "bench"
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
     """Run the consumers; `setting` is their number, and the size of their batches: "5x10"."""
-    uvloop.run(_work(url, setting, seat, wait_for_start))
+    uvloop.run(_work(url, setting, lambda queue: _declare(queue, seat), wait_for_start))
 
 
 @contextlib.asynccontextmanager
@@ -50,11 +55,13 @@ async def _install(url: str) -> None:
     await connection.close()
 
 
-async def _work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
+async def _work(
+    url: str, setting: str, declare: Callable[[PgQueuer], None], wait_for_start: Callable[[], None]
+) -> None:
     consumers, batch = map(int, setting.split("x"))
     queues = [PgQueuer.from_asyncpg_connection(await asyncpg.connect(url)) for _ in range(consumers)]
     for queue in queues:
-        _declare(queue, seat)
+        declare(queue)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _stop, queues)
     wait_for_start()
     await asyncio.gather(*(queue.run(batch_size=batch) for queue in queues))
@@ -75,3 +82,35 @@ def _stop(queues: list[PgQueuer]) -> None:
 
 def _payload(number: int) -> bytes:
     return str(number).encode()
+
+
+def mix_work(url: str, setting: str, mix: Mix, wait_for_start: Callable[[], None]) -> None:
+    """Run the consumers with an entrypoint for each type; it has no queues beside them."""
+    uvloop.run(_work(url, setting, lambda queue: _declare_mix(queue, mix), wait_for_start))
+
+
+@contextlib.asynccontextmanager
+async def async_mix_producer(url: str) -> AsyncIterator[MixProducer]:
+    """Many jobs are one statement."""
+    connection = await asyncpg.connect(url)
+    queries = Queries(AsyncpgDriver(connection))
+
+    def many(tasks: Sequence[MixTask]) -> Any:
+        return queries.enqueue(
+            [task.type for task in tasks],
+            [json.dumps(task.params).encode() for task in tasks],
+            [0] * len(tasks),
+            [timedelta(seconds=task.delay) for task in tasks],
+        )
+
+    yield MixProducer(lambda task: many([task]), many)
+    await connection.close()
+
+
+def _declare_mix(queue: PgQueuer, mix: Mix) -> None:
+    async def run(job: Job) -> None:
+        if mix.fails_now(**json.loads(job.payload or b"")):
+            raise RetryRequested
+
+    for name in TYPES:
+        queue.entrypoint(name)(run)

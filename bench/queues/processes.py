@@ -59,13 +59,13 @@ class Program:
 
 
 class Workers:
-    """So many processes of one queue, each with the same setting."""
+    """The worker processes of one queue, all with the same setting."""
 
-    def __init__(self, program: Program, door: Door, setting: str, board: Board) -> None:
+    def __init__(self, program: Program, door: Door, setting: str, board: Board, verb: str = "work") -> None:
         self.door = door
         self._stop_with = program.stop_with
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the workers
-        command = program.command("work", door.url, setting, str(board.path), str(board.tasks), str(board.seats))
+        command = program.command(verb, door.url, setting, str(board.path), str(board.tasks), str(board.seats))
         self._processes = [
             subprocess.Popen(  # noqa: S603 - ourselves
                 [*command, str(seat)],

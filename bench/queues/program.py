@@ -1,4 +1,4 @@
-"""What is done in a process of a queue's own: `python -m bench.queues.program QUEUE work|fill|enqueue|pick-up ...`.
+"""What is done in a process of a queue's own: `python -m bench.queues.program QUEUE work|fill|enqueue|pick-up|mix ...`.
 
 It imports what its queue needs and nothing else, so that its memory is that of a real worker, and so that it runs in
 the queue's own virtual environment. What it has measured it prints, as one line of JSON.
@@ -12,18 +12,22 @@ import json
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from bench.queues.board import Board
+from bench.queues.mix import Mix, MixProducer, MixTask
 from bench.queues.producing import Producer, produce, produce_awaited
 from bench.scenarios import Scenario, Verb
 
 PAUSE = (0.03, 0.09)
 """Seconds between two tasks for an idle worker."""
+
+MIX_BATCH = 200
+"""Tasks of the mix in a call."""
 
 
 def main() -> None:
@@ -41,13 +45,13 @@ def _work(queue: ModuleType, url: str, setting: str, *place: str) -> int:
 
 
 def _wait_for_start() -> None:
-    """Say that everything is imported and open, and wait for the others."""
+    """Report that everything is imported and open, and wait for the other processes."""
     print("ready", flush=True)
     sys.stdin.readline()
 
 
 def _fill(queue: ModuleType, url: str, tasks: str) -> None:
-    """Make the tables, where the queue does not do that by itself, and so many tasks."""
+    """Create the tables, unless the queue does so by itself, and this number of tasks."""
     if hasattr(queue, "install"):
         queue.install(url)
     numbers = list(range(int(tasks)))
@@ -64,7 +68,7 @@ def _fill(queue: ModuleType, url: str, tasks: str) -> None:
 
 
 def _enqueue(queue: ModuleType, url: str, verb: str, batch: str, tasks: str) -> None:
-    """Say how long it takes to enqueue."""
+    """Enqueue tasks, and print the duration."""
     scenario = Scenario(Verb(verb), int(batch), 1, int(tasks))
     callers = scenario.callers
 
@@ -105,6 +109,48 @@ async def _call_awaited(producer: Producer, number: int, pause: float) -> tuple[
     return called, time.time_ns()
 
 
+def _mix_work(queue: ModuleType, url: str, setting: str, *place: str) -> int:
+    """Work on the mix until a signal."""
+    board, tasks, seats, number = place
+    seat = Board(Path(board), int(tasks), int(seats)).seat(int(number))
+    return queue.mix_work(url, setting, Mix(seat), _wait_for_start) or 0
+
+
+def _mix(queue: ModuleType, url: str, tasks: str) -> None:
+    """Enqueue the mix, as many tasks in a call as the queue can take, and say when that began and what it cost."""
+    every = [MixTask(number) for number in range(int(tasks))]
+
+    def in_turn(producer: MixProducer) -> None:
+        for call in _calls(producer, every):
+            producer.many(call) if producer.many else producer.one(call[0])
+
+    async def awaited(producer: MixProducer) -> None:
+        for call in _calls(producer, every):
+            await (producer.many(call) if producer.many else producer.one(call[0]))
+
+    if hasattr(queue, "mix_producer"):
+        with queue.mix_producer(url) as producer:
+            began, cpu = time.time_ns(), time.process_time()
+            in_turn(producer)
+            cpu = time.process_time() - cpu
+    else:
+
+        async def run() -> tuple[int, float]:
+            async with queue.async_mix_producer(url) as producer:
+                began, cpu = time.time_ns(), time.process_time()
+                await awaited(producer)
+                return began, time.process_time() - cpu
+
+        began, cpu = asyncio.run(run())
+    print(json.dumps({"began": began, "cpu": cpu}))
+
+
+def _calls(producer: MixProducer, tasks: list[MixTask]) -> Iterator[list[MixTask]]:
+    size = MIX_BATCH if producer.many else 1
+    for first in range(0, len(tasks), size):
+        yield tasks[first : first + size]
+
+
 def _with_producer(
     queue: ModuleType,
     url: str,
@@ -135,6 +181,8 @@ _VERBS: dict[str, Callable[..., int | None]] = {
     "fill": _fill,
     "enqueue": _enqueue,
     "pick-up": _pick_up,
+    "mix-work": _mix_work,
+    "mix": _mix,
 }
 
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from bench.databases import COUNTS, EVENTS, Engine, Fill, fill_dibs, number
 from bench.queues.board import Board
+from bench.queues.mix import MixTask
 from bench.queues.peers import Count, Peer
 from bench.queues.processes import PATIENCE, Door, Program, Workers
 from bench.queues.venvs import python_for
@@ -29,12 +30,14 @@ class System(ABC):
     program: Program
     fill: Fill
     unfinished: Count
+    mix_unfinished: Count
+    mix_lacks: tuple[str, ...] = ()
     processes: tuple[int, ...] = (1, 2)
     waits = True
     polls = False
 
     def share(self, tasks: int) -> int:
-        """How many tasks it gets where others get so many."""
+        """The number of tasks for this queue where dibs gets `tasks`: a slow queue gets fewer."""
         return tasks
 
     def can(self, verb: Verb, batch: int) -> bool:
@@ -67,8 +70,12 @@ class System(ABC):
         """Raise unless all tasks are completed in the store."""
 
     @abstractmethod
+    def check_mixed(self, engine: Engine, url: str, tasks: int) -> None:
+        """Raise unless all tasks of the mix are completed in the store."""
+
+    @abstractmethod
     def check_enqueued(self, engine: Engine, url: str, tasks: int) -> None:
-        """Raise unless so many wait."""
+        """Raise unless this number of tasks is waiting."""
 
 
 class DibsSystem(System):
@@ -81,6 +88,12 @@ class DibsSystem(System):
     unfinished = (
         "SELECT EXISTS (SELECT 1 FROM dibs_tasks WHERE state = 'claimed')"
         " OR EXISTS (SELECT 1 FROM dibs_tasks WHERE state = 'pending')"
+    )
+
+    mix_unfinished = (
+        "SELECT EXISTS (SELECT 1 FROM dibs_tasks WHERE state = 'claimed')"
+        " OR EXISTS (SELECT 1 FROM dibs_tasks WHERE state = 'pending')"
+        " OR EXISTS (SELECT 1 FROM dibs_tasks WHERE state = 'scheduled')"
     )
 
     def hold(self, url: str) -> None:
@@ -114,6 +127,12 @@ class DibsSystem(System):
             {"enqueued": tasks, "completed": tasks}, {name: events.get(name) for name in ("enqueued", "completed")}
         )
 
+    def check_mixed(self, engine: Engine, url: str, tasks: int) -> None:
+        """See System."""
+        self.check_completed(engine, url, tasks)
+        failures = sum(MixTask(number).fails for number in range(tasks))
+        _must_be(failures, engine.count(url, EVENTS).get("failed", 0))
+
     def check_enqueued(self, engine: Engine, url: str, tasks: int) -> None:
         """See System."""
         _must_be({"pending": tasks}, engine.count(url, COUNTS))
@@ -125,6 +144,8 @@ class PeerSystem(System):
     def __init__(self, peer: Peer, settings: int | None = None) -> None:
         self.peer = peer
         self.name, self.unfinished = peer.name, peer.unfinished
+        self.mix_unfinished = peer.mix.unfinished or peer.unfinished
+        self.mix_lacks = peer.mix.lacks
         self.settings = dict(list(peer.settings.items())[:settings])
         self.processes, self.waits, self.polls = peer.processes, peer.waits, peer.polls
         self.program = Program(peer.module, str(python_for(peer.venv, peer.python)), peer.stop_with)
@@ -152,6 +173,12 @@ class PeerSystem(System):
         _must_be(0, number(url, self.peer.unfinished))
         if self.peer.completed:
             _must_be(tasks, number(url, self.peer.completed))
+
+    def check_mixed(self, engine: Engine, url: str, tasks: int) -> None:
+        """See System."""
+        _must_be(0, number(url, self.mix_unfinished))
+        if completed := self.peer.mix.completed or self.peer.completed:
+            _must_be(tasks, number(url, completed))
 
     def check_enqueued(self, engine: Engine, url: str, tasks: int) -> None:
         """See System."""
