@@ -44,7 +44,7 @@ WAYS = {
     "q": Way("http+postgres", "async"),
 }
 ONCE = "1"
-"""Stands for a group whose tests take no engine."""
+"""The engine of groups whose tests need no engine."""
 
 
 class Group(NamedTuple):
@@ -109,6 +109,8 @@ GROUPS = (
     Group("limits of validation", ("contract/test_validation_limits.py",), test="", proof="pH", stress="SsPhQq"),
     Group("plan guards", ("engines/test_plans.py",), test="", proof=ONCE, stress=""),
     Group("the model test", ("contract/test_model.py",), test="SP", proof="", stress="spHhQq"),
+    Group("random claims beside a model", ("contract/test_claim_model.py",), test="SP", proof="H", stress="sphQq"),
+    Group("ten thousand random claims", ("contract/test_ten_thousand_claims.py",), test="", proof="SP", stress=""),
     Group("other contracts", ("contract/*.py", "workflow/*.py"), test="Sp", proof="H", stress="sPhQq"),
     Group("engines", ("engines/*.py",), test="SsPp", proof="", stress="HhQq"),
     Group("units and documents", ("unit/*.py", "wire/*.py", "docs/*.py"), test=ONCE + "SP", proof="", stress=""),

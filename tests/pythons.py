@@ -69,7 +69,7 @@ def starts(program: str, version: str) -> bool:
 
 
 def run(version: str, program: str) -> tuple[int, str]:
-    """The exit code of the core on that Python, and what pytest says."""
+    """The exit code of the core on that Python, and the output of pytest."""
     python = environment(version, program)
     options = ["-n", "2", "-q", "-p", "no:cacheprovider", "-k", CHOSEN]
     done = subprocess.run([python, "-m", "pytest", *options, *CORE], cwd=ROOT, check=False, **TOGETHER)

@@ -232,7 +232,7 @@ class Dibs(ClientBase[Task]):
         The dead letter has all failed tasks except discarded ones and steps whose failure is ignored by their workflow.
         """
         which = TaskFilter(dead=True, limit=limit, cursor=cursor, **filters)
-        return self._run(self._store.tasks.list_tasks(which))
+        return self._follow(procedures.list_tasks(self._store, which))
 
     def discard(self, task_id: int) -> Task:
         """Remove a failed task from the dead letter. It stays failed, keeps its history, is pruned as usual, and can

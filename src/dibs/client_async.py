@@ -242,7 +242,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         The dead letter has all failed tasks except discarded ones and steps whose failure is ignored by their workflow.
         """
         which = TaskFilter(dead=True, limit=limit, cursor=cursor, **filters)
-        return await self._run(self._store.tasks.list_tasks(which))
+        return await self._follow(procedures.list_tasks(self._store, which))
 
     async def discard(self, task_id: int) -> Task:
         """Remove a failed task from the dead letter. It stays failed, keeps its history, is pruned as usual, and can

@@ -41,7 +41,7 @@ from dibs.model.search import (
     check_not_everything,
 )
 from dibs.model.task import CANCELLABLE, RETRYABLE, State, Task
-from dibs.model.upkeep import BATCH, Pruned, PrunePosition, Upkept
+from dibs.model.upkeep import BATCH, Pruned, PrunePosition, QueuesToPark, Upkept
 from dibs.model.workflow import Workflow
 from dibs.store.contract import DatabaseStore, NumbersMissing, ServedStore, Store
 from dibs.store.operation import Operation
@@ -60,6 +60,9 @@ LONG_POLL = 20.0
 MAX_BATCHES = 200
 """The largest number of batches of each kind in one call of upkeep; the next call continues. A pruning by hand has no
 limit."""
+
+PARK_FOR = 1.0
+"""Seconds for which one round of upkeep parks and unparks the tasks of queues."""
 
 MAX_IDLE_BATCHES = 50
 """Batches that delete nothing, after which a round of a worker's pruning ends; the next round continues from there. A
@@ -128,17 +131,16 @@ def exchange(
 
 
 def _with_numbers(store: Store, operation: Operation[T]) -> Operations[T]:
-    """Run an operation that claims. If random-order numbers are missing, it has changed nothing: number the tasks of
-    its partitions, in short transactions, and begin again."""
+    """Run an operation that claims. If random-order numbers are missing, it has changed nothing: number the waiting
+    tasks, in short transactions, and begin again."""
     while True:
         try:
             result: T = yield operation
             return result
         except NumbersMissing as missing:
-            partitions = missing.partitions
-            while partitions:
-                numbering = cast("DatabaseStore", store).queue.number_partitions(missing.order, partitions)
-                partitions = yield numbering
+            numbering = cast("DatabaseStore", store).queue.number_random_order(missing.order)
+            while (yield numbering):
+                pass
 
 
 def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Procedure[list[Claim]]:
@@ -228,23 +230,29 @@ def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: i
 
 def list_tasks(store: Store, which: TaskFilter) -> Procedure[list[Task]]:
     """A page of tasks; with filters that have no index, in as many searches as needed."""
-    if not which.needs_search:
-        tasks: list[Task] = yield store.tasks.list_tasks(which)
-        return tasks
-    return (yield from find(store, which, which.cursor, which.limit)).tasks
+    if which.needs_search and not which.dead:
+        return (yield from find(store, which, which.cursor, which.limit)).tasks
+    tasks: list[Task] = []
+    while True:
+        page: TaskPage = yield store.tasks.list_tasks(which)
+        tasks += page.tasks
+        if page.cursor is None or len(page.tasks) == which.limit:
+            return tasks
+        which = msgspec.structs.replace(which, cursor=page.cursor, limit=which.limit - len(page.tasks))
 
 
 def find(
     store: Store, which: TaskMatch, cursor: int | None, count: int, enough: float = math.inf
 ) -> Procedure[TaskPage]:
-    """Find up to `count` matching tasks, newest first. Ends after `enough` seconds, with the cursor to continue at."""
+    """Find up to `count` matching tasks, newest first. With `enough`, it ends after so many seconds or when the tasks
+    have much content, with the cursor to continue at."""
     began, looked, tasks, span = time.monotonic(), 0, list[Task](), batch_size.first_span(which.text)
     while True:
         wanted = min(count - len(tasks), MAX_SEARCH_PAGE)
         page: TaskPage = yield store.tasks.find(TaskSearch(**which.filters(), cursor=cursor, limit=wanted), span)
         tasks, cursor, looked = tasks + page.tasks, page.cursor, looked + page.looked
         spent = time.monotonic() - began
-        if cursor is None or len(tasks) == count or spent >= enough:
+        if cursor is None or len(tasks) == count or spent >= enough or (page.cut and enough < math.inf):
             return TaskPage(tasks, cursor, looked)
         span = batch_size.next_span(span, looked, spent, enough - spent)
 
@@ -336,16 +344,43 @@ def upkeep(store: Store, processor: str) -> Procedure[Upkept]:
     pruned, history, workers, mended = yield from run_cleanup(store)
     if mended:
         finalized += yield from finalize_due(store, processor)
-    return Upkept(promoted, recovered, pruned, history, workers, ticked, expired, finalized, mended)
+    return Upkept(
+        promoted=promoted,
+        recovered=recovered,
+        pruned=pruned,
+        history_pruned=history,
+        workers_pruned=workers,
+        ticked=ticked,
+        expired=expired,
+        finalized=finalized,
+        mended=mended,
+    )
 
 
 def run_urgent_upkeep(store: Store, processor: str) -> Procedure[tuple[int, int, int, int]]:
     """The urgent half of upkeep: promote, recover, expire and finalize. Returns the number of each."""
     promoted = yield from _until_done(store.upkeep.promote())
     recovered = yield from _until_done(store.upkeep.recover())
+    yield from park_queues(store)
     expired = yield from _until_done(store.upkeep.expire_workflows(), 1)
     finalized = yield from finalize_due(store, processor)
     return promoted, recovered, expired, finalized
+
+
+def park_queues(store: Store) -> Procedure[int]:
+    """Park the tasks of paused queues and unpark those of resumed queues, for about PARK_FOR seconds. Returns their
+    number. The next round continues. A server does this by itself."""
+    if store.served:
+        return 0
+    upkeep, until, moved = cast("DatabaseStore", store).upkeep, time.monotonic() + PARK_FOR, 0
+    while True:
+        queues: QueuesToPark = yield upkeep.queues_to_park()
+        for queue in queues.resumed:
+            moved += yield upkeep.unpark(queue)
+        for queue in queues.paused:
+            moved += yield upkeep.park(queue)
+        if not (queues.paused or queues.resumed) or time.monotonic() > until:
+            return moved
 
 
 def run_cleanup(store: Store, pruning: Pruning | None = None) -> Procedure[tuple[int, int, int, int]]:
@@ -358,6 +393,8 @@ def run_cleanup(store: Store, pruning: Pruning | None = None) -> Procedure[tuple
     pruned = yield from _prune_all(store) if pruning is None else _prune_some(store, pruning)
     history = yield from _until_done(store.upkeep.prune_history())
     workers: int = yield store.upkeep.prune_workers()
+    if not store.served:
+        yield cast("DatabaseStore", store).upkeep.end_random_orders()
     return pruned, history, workers, mended
 
 

@@ -52,7 +52,7 @@ def fill(app: dibs.Dibs, text: str = "ordinary", queue: str = "pictures") -> Sam
 
 
 def fail_many(app: dibs.Dibs, count: int, error: str = "no such picture", **options: Any) -> list[int]:
-    """The ids of so many tasks in the dead letter."""
+    """Put this number of tasks into the dead letter; return their ids."""
     ids = [task.id for task in app.enqueue_many([NewTask("resize", {"n": n}, **options) for n in range(count)])]
     claims = app.claim_many("worker-1", count, types=["resize"])
     app.finish([(claim, Failed(Failure("LookupError", error), permanent=True)) for claim in claims])

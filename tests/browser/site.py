@@ -30,7 +30,7 @@ GONE = "net::ERR_ABORTED"
 """What becomes of a request when its page is left: nothing is wrong with that."""
 
 MOST = "Failed to load resource"
-"""What Chromium says of every status from 400 on, also of a page that we asked for; the status itself is looked at."""
+"""The console message of Chromium for every status from 400 on. Tests check the status itself instead."""
 
 
 class Windows:

@@ -101,7 +101,7 @@ def test_the_focused_element_is_marked_and_never_hidden(site: Site) -> None:
 
 
 def unseen_focus(page: Page) -> str | None:
-    """The element that has the focus, if no outline says so or it lies outside of the window."""
+    """The element with the focus, if it has no visible outline or is outside of the window; else None."""
     return page.evaluate(  # type: ignore[no-any-return]
         """() => {
           const active = document.activeElement;

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /pr
 
 
 class Demo:
-    """A demo that has started, and what it says."""
+    """A demo that has started, and the lines that it has printed."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process

@@ -30,16 +30,18 @@ HEAVY = (
 )
 
 ASK_ALL = """
-import contextlib, io, json, sys
+import sys
+known = set(sys.modules)  # as a start of Python imports them, with coverage as well
+import contextlib, io, json
 from dibs.cli import app
 from dibs.cli.errors import run
 from typer.main import get_command
 built, answers = get_command(app), []
 for command in json.loads(sys.argv[1]):
-    known = set() if not answers else set(sys.modules)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         code = run(built, [*command, "--help"])
     answers.append([command, code, out.getvalue(), sorted(set(sys.modules) - known)])
+    known = set(sys.modules)
 print(json.dumps(answers))
 """
 """Asks every command for its help, one after the other in one process, and says what each of them imported."""

@@ -45,6 +45,28 @@ def test_tasks_are_listed_and_changed_by_tags(run: Run, client: dibs.Dibs) -> No
     assert (state(client, one["id"]), state(client, two.id)) == ("cancelled", "pending")
 
 
+def test_lists_of_tasks_show_the_tags_if_a_task_has_any(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue("resize", priority=-2)
+    assert "tags" not in run("tasks", "list").out
+    client.enqueue("resize", tags=["eu", "vip"], max_attempts=1)
+    client.enqueue("resize", tags=[f"customer-{number}" for number in range(20)], priority=-1)
+    tags = ["eu,vip", "customer-0,customer-1,customer-2,custom…", ""]
+    for command in ("list", "peek"):
+        shown = run("tasks", command, *(["--count", "3"] if command == "peek" else [])).out.splitlines()
+        rows = [cells(line, shown[0], "tags", "params") for line in shown[1:]]
+        assert sorted(rows) == sorted(tags), command
+    held = client.claim("w", types=["resize"])
+    assert held is not None
+    client.fail(held, "no such picture")
+    shown = run("dead", "list").out.splitlines()
+    assert cells(shown[1], shown[0], "tags", "error") == "eu,vip"
+
+
+def cells(line: str, header: str, first: str, following: str) -> str:
+    """The cell of a line below the first title, in a table with aligned columns."""
+    return line[header.index(first) : header.index(following)].strip()
+
+
 def test_an_invalid_time_is_wrong_usage(run: Run, client: dibs.Dibs) -> None:
     done = run("tasks", "list", "--since", "tomorrow")
     assert (done.code, done.err.splitlines()[0]) == (2, "error: 'tomorrow' is not a valid time.")

@@ -136,7 +136,7 @@ def test_workers_under_a_supervisor_share_their_metrics_and_no_counter_decreases
 
 
 def _folders(pid: int) -> list[Path]:
-    """Where this process keeps its counts: told by the environment that it was started with."""
+    """The file in which this process keeps its counts, from the environment with which it was started."""
     env = Path(f"/proc/{pid}/environ")
     if not env.exists():
         pytest.skip("the system does not tell the environment of processes")

@@ -27,6 +27,7 @@ COMMANDS = (
     "queues list",
     "queues pause default",
     "queues resume default",
+    "queues show default",
     "retention changes",
     "retention list",
     "retention remove completed",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 import dibs
+from dibs.cli.retention import RECORDS
+from dibs.model.retention import Records
 from tests.cli.running import Run
 
 
@@ -46,6 +50,24 @@ def test_changes_are_listed_newest_first(run: Run, client: dibs.Dibs) -> None:
     assert [change["removed"] for change in run("retention", "changes", "--json").json["changes"]] == [True, False]
 
 
+def test_a_rule_that_a_command_changes_has_the_user_of_the_system_as_its_author(
+    run: Run, client: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    assert run("retention", "set", "completed", "7d", "--json").json["rule"]["changed_by"] == "ann"
+    run("retention", "remove", "completed")
+    assert [change.by for change in client.retention_changes()] == ["ann", "ann"]
+
+
+@pytest.mark.parametrize("name", ["", "ann\nben", "a" * 300])
+def test_a_rule_is_changed_also_if_the_user_has_no_usable_name(
+    run: Run, client: dibs.Dibs, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: name)
+    assert run("retention", "set", "completed", "7d").code == 0
+    assert [change.by for change in client.retention_changes()] == [None]
+
+
 def test_an_invalid_rule_is_refused_with_a_hint(run: Run, client: dibs.Dibs) -> None:
     wrong = run("retention", "set", "completed", "soon")
     assert (wrong.code, "'soon' is not a valid duration" in wrong.err) == (2, True)
@@ -55,3 +77,7 @@ def test_an_invalid_rule_is_refused_with_a_hint(run: Run, client: dibs.Dibs) -> 
         in run("retention", "remove", "failed", "--queue", "nosuch").err
     )
     assert "Use one of: completed" in run("retention", "set", "pending", "1d").err
+
+
+def test_the_command_knows_every_kind_of_records() -> None:
+    assert list(RECORDS) == list(Records)

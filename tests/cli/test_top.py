@@ -92,7 +92,7 @@ def test_top_restores_the_screen_when_it_ends(url: str, busy: dibs.Dibs) -> None
 def test_top_prints_one_snapshot_for_scripts_and_pipes(run: Run, busy: dibs.Dibs) -> None:
     seen = run("top", "--json").json
     assert seen["stats"]["depth"]["pending"] == 1
-    assert [task["task_type"] for task in seen["running"]] == ["transcode"]
+    assert [task["task_type"] for task in seen["claimed"]] == ["transcode"]
     assert [task["error"]["message"] for task in seen["failures"]] == ["broken"]
     assert [queue["name"] for queue in seen["queues"]] == ["default", "media", "slow"]
     plain = run("top")

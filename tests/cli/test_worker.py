@@ -50,7 +50,7 @@ def program(tmp_path: Path) -> Path:
 
 @contextmanager
 def working(url: str, folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker process, stopped in the end whatever happens."""
+    """A worker process that is always stopped at the end."""
     command = [*COMMAND, "worker", "program", "--url", url, *options]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, env=environment()) as process:
         try:
@@ -162,7 +162,7 @@ def test_a_supervisor_that_is_killed_leaves_no_process_behind(url: str, client: 
         until(lambda: state(client, task) == "claimed")
         process.kill()
         process.wait(30)
-        until(lambda: not pids(client), 30)  # they have said goodbye
+        until(lambda: not pids(client), 30)  # they have reported that they stop
     assert state(client, task) == "completed"
 
 

@@ -116,7 +116,7 @@ def body(*steps: dict[str, Any], **more: Any) -> str:
 
 
 def nested(levels: int) -> str:
-    """A workflow in a workflow, so many of them."""
+    """A workflow with this number of nested sub-workflows."""
     return '{"name": "a", "steps": [{"workflow": ' * (levels - 1) + json.dumps(INNER) + "}]}" * (levels - 1)
 
 

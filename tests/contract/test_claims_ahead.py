@@ -123,13 +123,11 @@ def test_a_claim_ahead_is_marked_as_ahead_in_every_order(app: Any, clock: Clock,
     assert sorted((task.attempts, task.dropped) for task in app.list_tasks()) == [(0, 1)] * 3 + [(1, 0)] * 2
 
 
-def test_a_dropped_task_gets_random_order_numbers_in_the_partition_it_returns_to(
-    app: Any, url: str, clock: Clock
-) -> None:
+def test_a_dropped_task_gets_new_random_order_numbers(app: Any, url: str, clock: Clock) -> None:
     app.enqueue_many([NewTask("resize", max_attempts=3) for _ in range(3)])
     for order in ("random", "weighted"):
         app.claim("worker-2", order=order, lease=10**6)
-    run_sql(url, "UPDATE dibs_races SET position = 1000 WHERE attempts_left = 3")
+    run_sql(url, "UPDATE dibs_random_orders SET position = 1000")
     [claim] = claim_ahead(app)
     lose(app, clock)
     [keys] = run_sql(url, f"SELECT random_key, weighted_key FROM dibs_tasks WHERE id = {claim.task_id}")

@@ -191,7 +191,7 @@ def test_an_exchange_whose_response_was_lost_can_be_repeated(app: Any, url: str)
     ("verb", "table", "when", "order"),
     [
         ("INSERT", "dibs_history", "NEW.event = 'claimed'", "priority"),
-        ("UPDATE", "dibs_races", "NEW.kind = 'random'", "random"),
+        ("UPDATE", "dibs_random_orders", "NEW.kind = 'random'", "random"),
     ],
     ids=["the claim fails", "what follows the claim fails"],
 )

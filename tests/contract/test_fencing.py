@@ -65,7 +65,7 @@ def answer_or_error(call: Callable[[], Any]) -> Any:
 def assert_fenced(
     app: Any, url: str, stale: Ref, error: type[dibs.DibsError] = dibs.ClaimLost, told: tuple[str, ...] = ()
 ) -> None:
-    """Every verb is refused and changes nothing. `told`: verbs that say again what ended this claim."""
+    """Every verb is refused and changes nothing. `told`: verbs that repeat the outcome of this claim."""
     before, stats, queues = tables.read(url), app.stats(), app.queues()
     for name, verb in VERBS.items():
         answer = answer_or_error(lambda verb=verb: verb(app, stale))

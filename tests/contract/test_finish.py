@@ -392,7 +392,7 @@ def test_a_thousand_outcomes_are_written_in_one_call(app: Any) -> None:
     assert all(task.result == task.id for task in app.list_tasks(limit=1000))
 
 
-# Told again
+# Repeated outcomes
 
 OUTCOMES: dict[str, dibs.Outcome] = {
     "completed": Completed({"width": 800}),

@@ -253,7 +253,7 @@ def test_percentiles_of_waiting_times_are_those_of_completed_tasks(app: Any, clo
 
 
 def run(app: Any, clock: Clock, count: int, seconds: float) -> None:
-    """Tasks that are completed after so many seconds."""
+    """Complete a task after each of these numbers of seconds."""
     app.enqueue_many([NewTask("resize") for _ in range(count)])
     claims = app.claim_many("worker-1", count, lease=1000)
     clock.advance(seconds)

@@ -38,7 +38,7 @@ def borrow(app: Any, url: str) -> Iterator[Callable[..., Borrowed]]:
     first.execute("DROP TABLE orders")  # a database with its own tables again can be lent to the next test
     first.commit()
     first.close()
-    assert [task.type for task in app.list_tasks()] == ["real"]  # whatever a test did
+    assert [task.type for task in app.list_tasks()] == ["real"]  # regardless of what the test did
 
 
 def client(app: Any) -> Any:

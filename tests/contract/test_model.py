@@ -334,7 +334,7 @@ class Play(RuleBasedStateMachine):
         assert {queue.name: queue.depth for queue in queues if queue.depth} == self.model.depth()
         assert {queue.name for queue in queues if queue.paused} == self.model.paused
 
-    # The model's words for what the store says, and back
+    # Conversion between results of the store and of the model
 
     def task(self, back: int) -> int:
         """The number of a task, counted back from the newest."""

@@ -29,7 +29,7 @@ def fill(app: Any) -> dict[str, list[int]]:
 
 
 def listed(app: Any, **options: Any) -> list[int]:
-    tasks: list[Task] = run(app, app._store.tasks.list_tasks(TaskFilter(**options)))
+    tasks: list[Task] = run(app, app._store.tasks.list_tasks(TaskFilter(**options))).tasks
     return [task.id for task in tasks]
 
 

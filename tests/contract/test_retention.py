@@ -25,7 +25,7 @@ FINAL = ("completed", "cancelled", "failed")
 
 
 def finished(app: Any, kind: str = "resize", queue: str = "default", count: int = 1) -> list[int]:
-    """The ids of so many cancelled tasks."""
+    """Cancel this number of tasks; return their ids."""
     ids = [task.id for task in app.enqueue_many([NewTask(kind, queue=queue) for _ in range(count)])]
     for task_id in ids:
         app.cancel(task_id)

@@ -161,6 +161,34 @@ def test_the_source_of_a_schedule_is_that_of_its_last_change(app: Any) -> None:
     assert app.set_schedule("some", "@hourly", "report").source == "command"
 
 
+def declare(app: Any, cron: str, **options: Any) -> Schedule:
+    """Store the schedule as a worker does that finds it in its code."""
+    new = NewSchedule(name="some", cron=cron, type="report", **options)
+    declared: Schedule = run(app, app._store.schedules.put_schedule(new, "code"))
+    return declared
+
+
+def test_a_schedule_set_by_hand_overrides_the_code_until_the_declaration_changes(app: Any) -> None:
+    declare(app, "@hourly")
+    app.set_schedule("some", "@daily", "report", priority=7)
+    again = declare(app, "@hourly")
+    assert (again.cron, again.priority, again.overridden, again.declared["cron"]) == ("@daily", 7, True, "@hourly")
+    changed = declare(app, "@weekly")
+    assert (changed.cron, changed.priority, changed.overridden, changed.source) == ("@weekly", 0, False, "code")
+    assert app.get_schedule("some") == changed
+
+
+def test_a_schedule_set_by_hand_before_the_code_declares_it_stays_as_it_is(app: Any) -> None:
+    app.set_schedule("some", "@daily", "report")
+    declared = declare(app, "@hourly")
+    assert (declared.cron, declared.overridden, declared.declared["cron"]) == ("@daily", True, "@hourly")
+    assert declare(app, "@hourly", priority=1).cron == "@hourly"
+
+
+def test_a_schedule_of_the_code_follows_each_change_of_its_declaration(app: Any) -> None:
+    assert [declare(app, cron).cron for cron in ("@hourly", "@daily", "@hourly")] == ["@hourly", "@daily", "@hourly"]
+
+
 def test_declaring_a_disabled_schedule_again_does_not_enable_it(app: Any) -> None:
     app.set_schedule("some", "@hourly", "report")
     app.disable_schedule("some")

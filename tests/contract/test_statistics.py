@@ -267,6 +267,15 @@ def test_error_groups_of_some_queues_contain_nothing_of_other_queues(app: Any, c
     assert groups(app, ["nobody"]) == ErrorGroups([], 0, False)
 
 
+def test_error_groups_of_tags_contain_only_tasks_with_all_of_them(app: Any, clock: Clock) -> None:
+    dead(app, 1, "both", tags=["eu", "vip"])
+    dead(app, 2, "one", tags=["eu"])
+    dead(app, 3, "none")
+    assert [(group.message, group.count) for group in groups(app, None, 10, ["eu", "vip"]).groups] == [("both", 1)]
+    assert groups(app, None, 10, ["eu"]).looked == 3
+    assert groups(app, ["default"], 10, ["v"]) == ErrorGroups([], 0, False)
+
+
 def test_errors_of_rare_queues_are_searched_in_a_bounded_number_of_failures(app: Any, clock: Clock) -> None:
     dead(app, 1, "rare", queue="rare")
     clock.advance(1)

@@ -216,7 +216,7 @@ def test_a_schema_registered_by_another_client_applies_within_about_a_second(
             return True
         return False
 
-    until(refused, timeout=5)
+    until(refused, 10)
 
 
 def test_a_schema_outlives_the_client_that_registered_it(url: str, open_app: Callable[..., Any]) -> None:

@@ -252,7 +252,7 @@ def test_other_calls_are_served_while_a_slow_value_is_validated(url: str, open_a
         app.enqueue("plain", {"n": served})
         longest = max(longest, time.monotonic() - called)
         served += 1
-        let_pass(0.02)
+        let_pass(0.02)  # without a pause the calls alone keep a processor busy
     slow.join()
     assert len(refusals) == 1
     assert served > 5

@@ -326,7 +326,7 @@ def test_a_value_that_is_not_a_backoff_is_refused(app: Any) -> None:
     assert app.list_tasks() == []
 
 
-# Claims and what is said about them
+# Claims and their outcomes
 
 BAD_WORKER_IDS = ["", " ", "a b", "a\n", "\na", "a\x00", "wörker", "工人", "a.b", "a/b", "x" * 256, None, 7, b"a"]
 
@@ -510,7 +510,7 @@ def test_values_are_returned_exactly_as_params_and_as_results(app: Any) -> None:
     claims = app.claim_many("worker-1", len(GOOD_VALUES), order="fifo")
     app.finish([(claim, Completed(value)) for claim, value in zip(claims, GOOD_VALUES, strict=True)])
     stored = [app.get(task.id) for task in tasks]
-    wanted = [repr(value) for value in GOOD_VALUES]  # repr tells 1 from 1.0 and True, 0.0 from -0.0, and key orders
+    wanted = [repr(value) for value in GOOD_VALUES]  # repr distinguishes 1, 1.0 and True, and orders of keys
     assert [repr(task.params["value"]) for task in tasks] == wanted
     assert [repr(claim.task.params["value"]) for claim in claims] == wanted
     assert [repr(task.params["value"]) for task in stored] == wanted
@@ -545,7 +545,7 @@ def test_any_single_line_of_text_may_be_the_name_of_a_type_a_queue_and_a_key(app
     assert app.stats().depth == {"pending": 1, "claimed": 1}
 
 
-# Errors: whatever they say, the failure path must not fail
+# Errors with any text: the failure path must not fail
 
 
 class Speechless(Exception):

@@ -81,7 +81,7 @@ def _saved(block: str, folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _worker_of(text: str, folder: Path, env: dict[str, str]) -> Iterator[None]:
-    """The worker that the page tells its reader to start, beside the page's Python."""
+    """Start the worker that the page describes, beside the Python of the page."""
     told = WORKER.search(text)
     if told is None:
         yield

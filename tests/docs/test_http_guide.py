@@ -45,7 +45,7 @@ SERVER = "dibs server\n"
 
 
 class Example(NamedTuple):
-    """Something to run, and what the page says comes of it."""
+    """A command of the page, and the output that the page shows."""
 
     code: str
     kind: str | None = None
@@ -141,7 +141,7 @@ def run(blocks: list[str], folder: Path, port: str) -> None:
 
 
 def difference(example: Example, number: int, folder: Path) -> str:
-    """How what was answered differs from what the page says; empty if it does not."""
+    """The difference between the answer and the page; empty if there is none."""
     answer, errors = ((folder / f"{number}.{end}").read_text(encoding="utf-8") for end in ("out", "err"))
     status = re.findall(r"^status (\d+)$", errors, re.MULTILINE)
     fine = example.status is None or status[-1:] == [example.status]
@@ -178,7 +178,7 @@ def reader(folder: Path) -> dict[str, str]:
 
 
 def dibs(*args: str, folder: Path) -> str:
-    """What a command says."""
+    """The output of a command."""
     command = [sys.executable, "-m", "dibs", *args]
     return subprocess.run(command, cwd=folder, env=reader(folder), check=True, stdout=subprocess.PIPE, text=True).stdout
 

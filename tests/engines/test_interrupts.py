@@ -86,7 +86,7 @@ def enqueue_in_vain(app: dibs.Dibs) -> None:
 def test_an_interrupted_call_blocks_no_other_call(
     app: dibs.Dibs, check: Callable[[KeyboardInterrupt], None], call: Callable[[dibs.Dibs], None]
 ) -> None:
-    call(app)  # whatever is imported or opened for it is there from now on
+    call(app)  # all imports and files that it needs are loaded from now on
     places = 0
     for interrupt in interrupt_everywhere(lambda: call(app)):
         check(interrupt)

@@ -31,12 +31,13 @@ from dibs.model.workflow import WorkflowFilter
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Mode, Operation, Statement, Statements, limited
+from dibs.store.operations import claim as claim_operations
 from dibs.store.operations import upkeep as upkeep_operations
 from dibs.store.operations.claim import CHUNK
 from dibs.store.operations.retention import read_rules
 from dibs.store.operations.upkeep import STRETCH, SWEEP_BATCH
 from dibs.store.operations.workflow_views import FEW as FEW_WORKFLOWS
-from dibs.store.postgres.dialect import EXTRA_CANDIDATES
+from dibs.store.postgres.dialect import SCANNED
 from dibs.store.sqlite.connection import clock, connect
 from tests import matrix
 from tests.helpers import million, postgres
@@ -61,23 +62,29 @@ INDEXES = {
     "weighted": "dibs_tasks_by_weight",
 }
 
-PICKS = {
-    "priority_lifo": "pick_level",
-    "priority_asc": "pick_level",
-    "random": "pick_race",
-    "weighted": "pick_race",
-}
-"""The statement that picks tasks in an order on SQLite, where it is not `pick`."""
-
 FILTERS: list[dict[str, Any]] = [
     {},
     {"queues": ["mail"]},
     {"types": ["rare"]},
     {"queues": ["default", "media"], "types": ["type-1"]},
-    {"max_attempts_remaining": 2},
-    {"queues": ["mail"], "types": ["type-1", "type-2"], "max_attempts_remaining": 2},
+    {"types": ["rare", "nobody-enqueues-this"]},
+    {"queues": ["mail"], "types": ["type-1", "rare"]},
+    {"max_attempts_remaining": 1},
     {"types": ["nobody-enqueues-this"]},
 ]
+RARE_ATTEMPTS: list[dict[str, Any]] = [
+    {"max_attempts_remaining": 2},
+    {"queues": ["mail"], "types": ["type-1", "type-2"], "max_attempts_remaining": 2},
+]
+"""Filters that few tasks pass, and that no index has: a claim may read all tasks before it finds them."""
+
+STREAM_INDEXES = {
+    **dict.fromkeys(("priority", "priority_lifo", "priority_asc"), "dibs_tasks_by_"),
+    "random": "dibs_tasks_by_random_",
+    "weighted": "dibs_tasks_by_weight_",
+}
+"""The index of a single type or queue in an order, without the name of the column; PostgreSQL reads no other index for
+a claim that names one type, or one queue."""
 COUNTS = (1, 100)
 
 JIT_ABOVE_COST = 100_000
@@ -93,18 +100,46 @@ def test_a_claim_on_postgres_touches_few_rows_of_a_million(big_postgres: Big, or
     big_postgres.vacuum()
     for filters in FILTERS:
         for count in COUNTS:
-            bound = 3 * (big_postgres.lines(**filters) + 1) * (count + EXTRA_CANDIDATES)
-            with big_postgres.connect(planned) as connection:
-                works = explain_postgres(connection, claim(big_postgres.store, order, count, filters))
-            for work in works:
-                allowed = 3 * SWEEP_BATCH if work.name in ("promote", "recover") else bound
-                print(order, planned, filters, count, work.name, f"{work.rows:.0f} rows, {work.pages} pages")
-                assert work.scanned == set(), (filters, count, work)
-                assert work.rows <= allowed, (filters, count, work)
-                assert work.plan["Total Cost"] < JIT_ABOVE_COST, (filters, count, work)
-                assert work.pages <= 20 * allowed, (filters, count, work)
+            works = explained_on_postgres(big_postgres, planned, order, count, filters)
+            assert_bounded(works, 4 * (8 * 2 * count + SCANNED), (order, planned, filters, count))
             [claimed] = [work for work in works if work.name == "claim"][:1]
-            assert claimed.uses(INDEXES[order], "candidates"), (filters, count, claimed)
+            assert claimed.uses(first_index(order, filters)), (filters, count, claimed)
+
+
+@pytest.mark.parametrize("planned", ["custom", "generic"])
+@pytest.mark.parametrize("order", Order)
+def test_a_claim_by_rare_attempts_left_on_postgres_reads_each_task_a_few_times_at_most(
+    big_postgres: Big, order: str, planned: str
+) -> None:
+    big_postgres.vacuum()
+    for filters in RARE_ATTEMPTS:
+        works = explained_on_postgres(big_postgres, planned, order, 1, filters)
+        assert_bounded(works, 7 * ROWS, (order, planned, filters))
+
+
+def explained_on_postgres(database: Big, planned: str, order: str, count: int, filters: dict[str, Any]) -> list[Work]:
+    with database.connect(planned) as connection:
+        return explain_postgres(connection, claim(database.store, order, count, filters))
+
+
+def assert_bounded(works: list[Work], bound: int, what: object) -> None:
+    """No statement reads a whole table, or more rows than allowed."""
+    for work in works:
+        allowed = 3 * SWEEP_BATCH if work.name in ("promote", "recover") else bound
+        print(what, work.name, f"{work.rows:.0f} rows, {work.pages} pages, cost {work.plan['Total Cost']:.0f}")
+        assert work.scanned == set(), (what, work)
+        assert work.rows <= allowed, (what, work)
+        assert work.plan["Total Cost"] < JIT_ABOVE_COST, (what, work)
+        assert work.pages <= 20 * allowed, (what, work)
+
+
+def first_index(order: str, filters: dict[str, Any]) -> str:
+    """The index that the first statement of a claim on PostgreSQL must read: that of the store, or that of the only
+    type or queue."""
+    named = [name for name in ("queues", "types") if name in filters]
+    if named in (["queues"], ["types"]) and len(filters[named[0]]) == 1 and order in STREAM_INDEXES:
+        return STREAM_INDEXES[order] + named[0].removesuffix("s")
+    return INDEXES[order]
 
 
 @pytest.mark.parametrize("order", Order)
@@ -120,9 +155,8 @@ def test_a_claim_on_sqlite_takes_no_more_steps_with_a_million_rows(
             print(order, filters, count, f"{steps(few)} steps, {steps(many)} in a million")
             assert_no_scan(many)
             assert steps(many) <= 1.5 * steps(few) + 500, (filters, count)
-            picks = [work for work in many if work.name == PICKS.get(order, "pick")]
-            assert all(INDEXES[order] + " " in work.plan[0] for work in picks), (filters, count, picks)
-            assert picks or "nobody-enqueues-this" in filters.get("types", ())
+            first = next(work for work in many if work.name in ("scan", "scan_random"))
+            assert INDEXES[order] in " ".join(first.plan), (filters, count, first)
 
 
 def claim(store: Store, order: str, count: int, filters: dict[str, Any]) -> Operation[Any]:
@@ -160,15 +194,13 @@ def finding(shape: Any) -> Operation[Any]:
 
 
 def drawing(store: Any) -> Operation[Any]:
-    """Store the first random-order numbers; that the tasks have numbers already changes nothing in the plan."""
-    params = {"queue": "default", "type": "type-1", "attempts_left": 1, "kind": "third"}
-    more = {"position": 0.0, "drawn_to": 0, "count": CHUNK, "last": CHUNK - 1}  # which PostgreSQL finds by itself
+    """Store random-order numbers; that the tasks have numbers already changes nothing in the plan."""
 
     def steps() -> Statements[Any]:
-        yield Statement("begin_races", rows=[params])
-        yield Statement("draw", params | more, words=(("key", "random_key"), ("rate", "1"), ("limit", str(CHUNK))))
-        if not store.many_writers:
-            yield Statement("note_drawn", params | more)
+        yield Statement("end_random_orders", {"unused": 0})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(claim_operations, "NUMBER_FOR", 0.0)  # one chunk
+            return (yield from store.queue.number_random_order("random").begin())
 
     return Operation("draw", steps)
 
@@ -196,7 +228,7 @@ def old_workflows() -> Operation[Any]:
 
 
 def hours(count: int) -> datetime:
-    """So many hours after the first task was created."""
+    """The time this number of hours after the creation of the first task."""
     return from_micros(START + count * 3_600_000_000)
 
 
@@ -249,7 +281,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "a search by id": (1, lambda store, shape: store.tasks.search(TaskSearch(id=shape.finished[0]))),
     "a search by key": (1, lambda store, shape: store.tasks.search(TaskSearch(key=f"key-{shape.finished[5]}"))),
     "a search by state": (SEARCH_SPAN, lambda store, shape: store.tasks.search(TaskSearch(state="completed"))),
-    "a search in a line": (
+    "a search in a queue and type": (
         FEW,
         lambda store, shape: store.tasks.search(TaskSearch(state="pending", queue="mail", type="rare")),
     ),
@@ -300,7 +332,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "a sample": (1, lambda store, shape: store.statistics.save_sample(60_000_000, "{}")),
     "draw": (CHUNK, lambda store, shape: drawing(store)),
     "exchange": (
-        SWEEP_BATCH,
+        SCANNED,
         lambda store, shape: store.queue.exchange([(ref, Completed(1)) for ref in held(shape)], NEXT),
     ),
 }
@@ -410,9 +442,14 @@ def explained_on_sqlite(database: Big, operation: Operation[Any]) -> list[Work]:
 
 def assert_no_scan(works: list[Work]) -> None:
     for work in works:
-        assert not any(line.startswith("SCAN dibs_tasks") for line in work.plan), work
+        scans = [line for line in work.plan if line.startswith("SCAN dibs_tasks")]
+        assert work.name in BOUNDED or not scans, work
+        assert all(" USING INDEX dibs_tasks_by_" in line for line in scans), work
         assert work.name in COUNTED or not any("TEMP B-TREE" in line for line in work.plan), work
 
+
+BOUNDED = {"scan", "scan_random", "beyond_bound", "beyond_numbers", "next_level", "few_tasks", "redraw"}
+"""Statements that read an index of claims from its beginning, up to a bound."""
 
 COUNTED = {"moves", "outline", "outline_edges", "step_states", "list_workflows"}
 """Statements that group or sort no more rows than their limit lets through, or a workflow has."""

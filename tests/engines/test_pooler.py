@@ -81,7 +81,7 @@ def test_a_waiting_claim_behind_the_pooler_gets_a_new_task(pooled: str) -> None:
         found = pool.submit(app.claim, "w", wait=20)
         until(lambda: app._store.wakeups._waiting)  # type: ignore[attr-defined]
         task = other.enqueue("t")
-        claim = found.result(10)
+        claim = found.result(30)
         assert claim is not None
         assert claim.task_id == task.id
 

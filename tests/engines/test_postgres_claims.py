@@ -1,4 +1,5 @@
-"""The cost of a claim on PostgreSQL: one statement, and the locks of the claimed tasks."""
+"""The cost of a claim on PostgreSQL: one statement, and the locks of the claimed tasks; and its choice at the bounds of
+its tiers."""
 
 from __future__ import annotations
 
@@ -9,12 +10,17 @@ from typing import Any
 import psycopg
 import pytest
 
+import dibs
 from dibs import NewTask, Order, State
 from dibs.model.claim import ClaimRequest
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import BeginTransaction, Rows, Statement, drive
+from dibs.store.operations import claim as claim_operations
+from dibs.store.postgres import dialect
 from dibs.store.postgres.connection import SQL, bind
+from tests.helpers.claim_model import SHAPES, Play
+from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
 
@@ -46,7 +52,7 @@ def test_overdue_tasks_are_promoted_and_recovered_before_the_claim(store: Store,
             == [(True,)]
         )
     )  # the clock is the database's own
-    assert statements(store, url) == ["claim", "promote", "recover", "claim"]
+    assert statements(store, url) == ["claim", "promote", "recover", "queues_to_unpark", "claim"]
     assert store.run(store.tasks.get(urgent)).state is State.CLAIMED
 
 
@@ -96,3 +102,19 @@ def statements(store: Store, url: str, claimed: list[int] | None = None, **wante
     if claimed is not None:
         claimed += [claim.task_id for claim in claims]
     return names
+
+
+# The bounds of scans and walks
+
+
+@pytest.mark.parametrize("shape", ["many queues", "unserved pairs ahead", "few attempts ahead"])
+def test_claims_that_reach_their_bounds_take_what_the_model_takes(
+    url: str, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    for name, value in {"SCANNED": -7, "EXTRA_CANDIDATES": 1, "EXTRA_FILTERED_CANDIDATES": 0, "MIN_WALK": 1}.items():
+        monkeypatch.setattr(dialect, name, value)
+    monkeypatch.setattr(dialect, "WALKS", (1, 2, 4))
+    monkeypatch.setattr(claim_operations, "SCAN_EVERY", 3)
+    clock = Clock()
+    with dibs.Dibs(url, clock=clock) as app:
+        Play(app, clock, SHAPES[shape], seed=3).run(150)

@@ -117,7 +117,7 @@ def test_an_enqueue_that_waits_for_a_key_of_an_open_transaction_does_not_delay_o
         app.enqueue("t", {"n": 2}, key="free")
         assert not waiting.done()
         connection.commit()
-        again = waiting.result(10)
+        again = waiting.result(30)
     assert (again.id, again.deduplicated) == (first.id, True)
     assert stored(app) == [0, 1, 2]
 

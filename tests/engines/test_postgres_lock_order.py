@@ -44,7 +44,7 @@ def test_a_statement_that_waits_for_a_task_has_locked_the_lower_ids_and_no_highe
         until(lambda: run_sql(url, WAITING) == [(1,)])
         free = {task_id for (task_id,) in run_sql(url, FREE)}
         somebody.rollback()
-        speaking.result(10)
+        speaking.result(30)
     store.close()
     assert free == {claim.task_id for claim in claims if claim.task_id > middle}
 

@@ -46,7 +46,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> float:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """What a process says that has said nothing yet."""
+    """Reset the state of the log of outages, as in a new process."""
     monkeypatch.setattr(outages, "_outages", outages.Outages())
     caplog.set_level(logging.WARNING)
     return caplog
@@ -96,7 +96,7 @@ def test_an_event_loop_continues_while_the_first_call_waits(impatient: float) ->
             assert isinstance(call.exception(), dibs.StoreUnavailable)
             return turns
 
-    assert asyncio.run(ask()) > 20
+    assert asyncio.run(ask()) > 5  # of a hundred; a loop that waits has one
 
 
 @pytest.mark.parametrize("wrong", ["/no_such_database", "?user=no_such_user"])
@@ -107,7 +107,7 @@ def test_an_invalid_url_is_refused_at_once(postgres_server: str, open_app: Calla
     began = time.monotonic()
     with pytest.raises(dibs.StoreUnavailable, match="does not exist"):
         open_app(url).stats()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize("option", ["sslmode=bogus", "target_session_attrs=bogus"])
@@ -118,21 +118,21 @@ def test_a_url_with_an_invalid_option_is_refused_at_once(
     began = time.monotonic()
     with pytest.raises(dibs.StoreUnavailable, match="bogus"):
         open_app(f"{url}{'&' if '?' in url else '?'}{option}").stats()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_a_worker_that_never_reached_the_store_wakes_its_claimer_without_waiting_for_the_store() -> None:
     with dibs.Dibs(AWAY) as app:
         began = time.monotonic()
         app._store.wakeups.wake()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
 
 
 # The log
 
 
 def lines(log: pytest.LogCaptureFixture) -> list[str]:
-    """What was said at the level of warnings, by dibs or by what it uses."""
+    """The log entries of dibs and its libraries at the level WARNING or above."""
     return [record.getMessage() for record in log.records if record.levelno >= logging.WARNING]
 
 
@@ -142,7 +142,7 @@ def test_an_outage_is_logged_once_a_minute_for_all_callers(cluster: Cluster, log
         cluster.stop()
         calls = [pool.submit(app.enqueue, "t", key=str(number)) for number in range(12)]
         until(lambda: lines(log), 20)
-        let_pass(4)  # the pool tries many times, and says nothing more
+        let_pass(4)  # the pool tries many times without further log entries
         assert len(lines(log)) == 1
         assert "PostgreSQL cannot be reached" in lines(log)[0]
         cluster.start()

@@ -46,7 +46,7 @@ def test_a_session_that_is_read_only_does_not_stay_in_the_pool(open_app: Callabl
         assert app.stats().depth == {"pending": 1}  # this session is in the pool now
     began = time.monotonic()
     app.enqueue("after")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert app.claim_many("w", 5)
 
 
@@ -58,12 +58,12 @@ def test_all_read_only_sessions_of_the_pool_are_replaced_at_once(url: str) -> No
             together(8, app.stats)
         began = time.monotonic()
         together(8, lambda: app.enqueue("after"))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
         assert app.stats().depth == {"pending": 9}
 
 
 def together(count: int, call: Callable[[], object]) -> None:
-    """The call in so many threads at once."""
+    """Run the call in this number of threads at the same time."""
     threads = [threading.Thread(target=call) for _ in range(count)]
     for thread in threads:
         thread.start()
@@ -119,7 +119,7 @@ def test_a_read_only_connection_of_the_user_is_refused_at_once_and_left_alone(
     began = time.monotonic()
     with pytest.raises(dibs.StoreUnavailable, match="read-only") as raised:
         app.on(mine.connection).enqueue("t")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert "connection that you handed in" in raised.value.hint
     assert not mine.connection.closed
     mine.close()

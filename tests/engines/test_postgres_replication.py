@@ -62,7 +62,7 @@ def standby(cluster: Cluster) -> Iterator[None]:
 
 
 def examine(url: str, **settings: str) -> dict[str, Check]:
-    """What the doctor says with these settings of the server."""
+    """The report of the doctor with these settings of the server."""
     for name, value in settings.items():
         run_sql(url, f"ALTER SYSTEM SET {name} = '{value}'")
     run_sql(url, "SELECT pg_reload_conf()")

@@ -44,7 +44,7 @@ def bounded(url: str, seconds: float = BOUND) -> str:
 
 @contextmanager
 def frozen(*pids: int) -> Iterator[None]:
-    """Processes of the server that do nothing, while the kernel goes on acknowledging what they are sent."""
+    """Freeze processes of the server; the kernel still acknowledges what is sent to them."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -148,7 +148,7 @@ def test_a_call_that_waits_for_a_lock_gives_up_before_its_session_is_closed(
         before = sessions(url)
         with pytest.raises(dibs.StoreBusy, match="lock timeout"):
             app.enqueue("t")
-        assert sorted(sessions(url)) == sorted(before)
+        assert set(before) <= set(sessions(url))  # the pool may have been opening one more session
     app.enqueue("t")
 
 
@@ -205,10 +205,10 @@ def test_an_abandoned_write_is_not_cancelled(url: str) -> None:
     running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep(%'"
     with closing(PostgresStore(bounded(url, 0.2))) as store:
         with pytest.raises(dibs.OutcomeUnknown):
-            store.run(Operation("enqueue", sleeping(4.0)))
+            store.run(Operation("enqueue", sleeping(60.0)))
         let_pass(1)  # a cancel, which another thread sends, would have ended the statement by now
         assert run_sql(url, running) == [(1,)]
-        until(lambda: run_sql(url, running) == [(0,)])
+        run_sql(url, running.replace("count(*)", "pg_terminate_backend(pid)"))
 
 
 @on_postgres
@@ -255,6 +255,14 @@ def test_operations_with_a_bound_of_their_own_exist() -> None:
     source = "".join(path.read_text(encoding="utf-8") for path in Path(replies.__file__).parents[1].rglob("*.py"))
     names = set(re.findall(r'\bOperation\(\s*"(\w+)"', source))
     assert (replies.LONG | replies.SHORT) - {"doctor"} - names == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [("find", "search"), ("discard_many", "retry_many"), ("discard_some", "redrive")],
+)
+def test_operations_that_read_as_many_rows_have_the_same_bound(name: str, alike: str) -> None:
+    assert replies._share(name) == replies._share(alike)
 
 
 @on_postgres

@@ -1,4 +1,4 @@
-"""Random-order numbers: only partitions with random or weighted order have them, and there every task has one."""
+"""Random-order numbers: only a store that is claimed in random order has them, and there every task has one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from tests.helpers.processes import processes
 from tests.helpers.waiting import until
 
 RACES = ("random", "weighted")
-LINE = {"queue": "default", "type": "resize", "attempts_left": 3}
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 each_race = pytest.mark.parametrize("order", RACES)
@@ -53,8 +52,13 @@ def without_number(url: str, order: str) -> list[int]:
     return [task_id for (task_id,) in rows]
 
 
-def races(url: str) -> Rows:
-    return run_sql(url, "SELECT kind, queue, type, attempts_left, drawn_to FROM dibs_races ORDER BY 1, 2, 3, 4")
+def orders(url: str) -> Rows:
+    return run_sql(url, "SELECT kind, numbered_to FROM dibs_random_orders ORDER BY kind")
+
+
+def number(app: dibs.Dibs, order: str) -> bool:
+    """Number some tasks; True if there may be more."""
+    return bool(app._store.run(app._store.queue.number_random_order(order)))
 
 
 def drain(app: dibs.Dibs, order: str, batch: int = 7) -> list[int]:
@@ -73,7 +77,7 @@ def test_without_random_order_no_task_has_a_random_order_number(app: dibs.Dibs, 
         if order not in RACES:
             app.finish([(app.claim("worker-1", order=order), Released())])
     assert set(numbers(url).values()) == {(False, False)}
-    assert races(url) == []
+    assert orders(url) == []
 
 
 def test_a_peek_stores_no_random_order_numbers_and_still_shows_all_tasks(app: dibs.Dibs, url: str) -> None:
@@ -81,19 +85,17 @@ def test_a_peek_stores_no_random_order_numbers_and_still_shows_all_tasks(app: di
     for order in RACES:
         assert sorted(task.id for task in app.peek(10, order=order)) == ids
         assert len(app.peek(3, order=order)) == 3
-    assert races(url) == []
+    assert orders(url) == []
 
 
-def test_the_first_claim_in_a_random_order_gives_every_task_of_its_partitions_a_number_of_that_order(
-    app: dibs.Dibs, url: str
-) -> None:
-    ids, others = fill(app, 5), fill(app, 5, queue="mail")
-    claim = app.claim("worker-1", order="random", queues=["default"])
-    held = numbers(url)
-    assert all(held[task_id] == (True, False) for task_id in ids if task_id != claim.task_id)
-    assert all(held[task_id] == (False, False) for task_id in others)
+def test_the_first_claim_in_a_random_order_gives_every_task_a_number_of_that_order(app: dibs.Dibs, url: str) -> None:
+    fill(app, 5)
+    fill(app, 5, queue="mail")
+    app.claim("worker-1", order="random", queues=["default"])
+    assert set(numbers(url).values()) == {(True, False)}
     app.claim("worker-1", order="weighted", queues=["mail"])
-    assert [row[:4] for row in races(url)] == [("random", "default", "resize", 3), ("weighted", "mail", "resize", 3)]
+    assert set(numbers(url).values()) == {(True, True)}
+    assert orders(url) == [("random", None), ("weighted", None)]
 
 
 def test_once_random_order_numbers_are_stored_peek_shows_what_the_next_claim_takes(app: dibs.Dibs) -> None:
@@ -130,7 +132,7 @@ def step_by_step(app: dibs.Dibs) -> None:
 
 
 @pytest.mark.parametrize("way", BACK)
-def test_a_task_that_becomes_pending_gets_numbers_only_in_a_partition_with_random_order(
+def test_a_task_that_becomes_pending_gets_numbers_only_in_a_store_with_random_order(
     app: dibs.Dibs, url: str, clock: Clock, way: str
 ) -> None:
     fill(app, 1)
@@ -138,16 +140,37 @@ def test_a_task_that_becomes_pending_gets_numbers_only_in_a_partition_with_rando
     assert set(numbers(url).values()) == {(False, False)}
     for claim in app.claim_many("worker-1", 100, order="fifo"):
         app.complete(claim)
-    begin(app, 3, 2)
+    begin(app)
     BACK[way](app, clock)
     assert set(numbers(url).values()) == {(True, True)}
 
 
-def begin(app: dibs.Dibs, *lefts: int) -> None:
-    """Races of both kinds, in lines with so many attempts left."""
+def begin(app: dibs.Dibs) -> None:
+    """Random orders of both kinds."""
     for kind in RACES:
-        app._store.run(app._store.queue.number_partitions(kind, [{**LINE, "attempts_left": left} for left in lefts]))
+        while number(app, kind):
+            pass
     fill(app, 1)
+
+
+def test_a_random_order_that_no_claim_uses_for_a_day_ends_and_begins_again_where_it_was(
+    app: dibs.Dibs, url: str, clock: Clock
+) -> None:
+    fill(app, 5)
+    app.claim("worker-1", order="random", lease=7 * 24 * 3600)
+    clock.advance(23 * 3600)
+    app.upkeep()
+    assert set(numbers(url, f"id = {fill(app, 1)[0]}").values()) == {(True, False)}
+    [(position,)] = run_sql(url, "SELECT position FROM dibs_random_orders")
+    clock.advance(2 * 3600)
+    app.upkeep()
+    [late] = fill(app, 1)
+    assert numbers(url, f"id = {late}") == {late: (False, False)}
+    app.claim("worker-1", order="random")
+    assert without_number(url, "random") == []
+    [(later, ended)] = run_sql(url, "SELECT position, ended FROM dibs_random_orders")
+    assert later >= position
+    assert not ended
 
 
 # How they are drawn
@@ -157,24 +180,23 @@ def begin(app: dibs.Dibs, *lefts: int) -> None:
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three numbers in a transaction."""
     monkeypatch.setattr(claim_operations, "NUMBER_FOR", 0.0)
-    for engine in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"dibs.store.{engine}.dialect.CHUNK", 3)
+    for module in ("sqlite.claims", "postgres.dialect"):
+        monkeypatch.setattr(f"dibs.store.{module}.CHUNK", 3)
 
 
 @each_race
-def test_a_long_partition_gets_its_random_order_numbers_in_several_transactions(
+def test_a_large_store_gets_its_random_order_numbers_in_several_transactions(
     app: dibs.Dibs, url: str, slowly: None, order: str
 ) -> None:
     ids = fill(app, 20)
-    left = app._store.run(app._store.queue.number_partitions(order, [LINE]))
-    assert left == [LINE]
+    assert number(app, order)
     assert len(without_number(url, order)) == 17
     assert app.claim("worker-1", order=order).task_id in ids
     assert without_number(url, order) == []
 
 
 @each_race
-def test_several_partitions_get_their_random_order_numbers_one_after_the_other(
+def test_tasks_of_several_queues_get_their_random_order_numbers_with_the_first_claim(
     app: dibs.Dibs, url: str, slowly: None, order: str
 ) -> None:
     ids = sorted(fill(app, 7) + fill(app, 2, queue="mail") + fill(app, 6, queue="media"))
@@ -188,11 +210,24 @@ def test_the_next_claim_completes_the_random_order_numbers_that_a_killed_process
     app: dibs.Dibs, url: str, slowly: None, order: str
 ) -> None:
     ids = fill(app, 20)
-    app._store.run(app._store.queue.number_partitions(order, [LINE]))
-    more = fill(app, 3)  # they find the race
+    number(app, order)
+    more = fill(app, 3)  # they find the order
     assert without_number(url, order) == ids[3:]
     assert sorted(task.id for task in app.peek(50, order=order)) == ids + more
     assert sorted(drain(app, order)) == ids + more
+
+
+@each_race
+def test_tasks_of_a_paused_queue_get_their_random_order_numbers_when_it_is_resumed(
+    app: dibs.Dibs, url: str, order: str
+) -> None:
+    ids = fill(app, 3) + fill(app, 5, queue="mail")
+    app.pause("mail")
+    app.release(app.claim("worker-1", order=order))
+    assert without_number(url, order) == ids[3:]
+    app.resume("mail")
+    assert without_number(url, order) == []
+    assert sorted(drain(app, order)) == ids
 
 
 @each_race
@@ -295,9 +330,9 @@ def test_a_task_enqueued_before_random_order_began_and_committed_later_gets_its_
 
 
 def settled(app: dibs.Dibs, url: str, order: str) -> bool:
-    """True when the line was gone through once more; not before every older transaction of the server has ended."""
+    """True when the store was gone through once more; not before every older transaction of the server has ended."""
     app.release(app.claim("worker-1", order=order))
-    return run_sql(url, "SELECT settles_after, drawn_to FROM dibs_races") == [(None, None)]
+    return run_sql(url, "SELECT settles_after, numbered_to FROM dibs_random_orders") == [(None, None)]
 
 
 @on_postgres

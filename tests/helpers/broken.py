@@ -48,7 +48,7 @@ def number() -> int:
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(45, exit=True)  # should it not end, its threads say where they are
+    faulthandler.dump_traceback_later(45, exit=True)  # if it does not end, print the stacks of its threads
     app.use_url(sys.argv[1])
     app.worker(children=1).start()
     print(number.enqueue().wait(30).state, flush=True)  # and that is the end of the program

@@ -192,7 +192,7 @@ def keep_what_is_not_json(ctx: dibs.Context, name: str = "one") -> Any:
 
 def _keep_at_once(ctx: dibs.Context, folder: str) -> list[Any]:
     def call() -> Any:
-        time.sleep(0.1)
+        time.sleep(0.1)  # the others ask in the meantime
         return _Once(folder, "one")()
 
     with ThreadPoolExecutor(3) as pool:
@@ -207,7 +207,7 @@ def keep_at_once(ctx: dibs.Context, folder: str) -> list[Any]:
 @app.task(max_attempts=1)
 async def keep_at_once_async(ctx: dibs.Context, folder: str) -> list[Any]:
     async def call() -> Any:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # the others ask in the meantime
         return _Once(folder, "one")()
 
     return list(await asyncio.gather(*[ctx.checkpoint("one", call) for _ in range(3)]))

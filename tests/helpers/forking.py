@@ -15,7 +15,7 @@ EACH = 25
 
 
 def go_on_together(url: str) -> None:
-    """Parent and children go on with the very same object, the parent with a second thread that writes all the time."""
+    """Parent and children continue with the same object; a second thread of the parent writes all the time."""
     app = dibs.Dibs(url)
     app.enqueue("before", {"pid": os.getpid()})
     app.stats()  # a reader is open as well

@@ -17,7 +17,7 @@ PROC = Path("/proc")
 def freeze(pid: int, *, outside_transactions_of: str | None = None) -> None:
     """Stop it; with a database, not while a transaction is open in there.
 
-    Who is frozen with SQLite's lock in his hand stops everybody, which is another fault (stress/table_locked.py).
+    A frozen process that holds SQLite's lock stops all others: that is another fault (stress/table_locked.py).
     """
     _stop(pid)
     while outside_transactions_of and is_locked(outside_transactions_of):
@@ -27,7 +27,7 @@ def freeze(pid: int, *, outside_transactions_of: str | None = None) -> None:
 
 
 def thaw(pid: int) -> None:
-    """Let it go on as if nothing had happened."""
+    """Let the process continue."""
     os.kill(pid, signal.SIGCONT)
 
 

@@ -108,7 +108,7 @@ def persist(ctx: dibs.Context, folder: str, name: str = "persist") -> dict[str, 
 
 @app.task
 def mark(ctx: dibs.Context, folder: str, name: str, does: str = "") -> None:
-    """Says that it ran. Mostly very short, but one of them may hold, or be deadly."""
+    """Report that it ran. Most runs are very short; one of them may wait, or kill its process."""
     say(folder, f"{name}.{ctx.token}.ran")
     if does == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -170,7 +170,7 @@ def _renamed() -> None: ...
 renamed = app.task(name="renamed", lane="process")(_renamed)  # under this name, no child finds the handler
 
 
-# What they say, and how a test hears it
+# The reports of handlers, and how a test reads them
 
 
 def begin(ctx: dibs.Context, folder: str, name: str) -> None:
@@ -185,7 +185,7 @@ def say(folder: str | Path, what: str, detail: Any = "") -> None:
 
 
 def heard(folder: str | Path, what: str) -> str | None:
-    """The detail of what was said (a space if there is none), or None if it was not said."""
+    """The detail of a report (a space if it has none), or None if there is no such report."""
     with contextlib.suppress(FileNotFoundError):
         return (Path(folder) / what).read_text(encoding="ascii")
     return None

@@ -45,7 +45,7 @@ def main(commands: dict[str, Any], url: str, name: str) -> None:
 
 
 def say(answer: Any) -> None:
-    """One line, in one write, so that a process that is killed says all of it or nothing."""
+    """Print one line with one write, so that a process that is killed prints all of it or nothing."""
     os.write(1, json.dumps(answer).encode() + b"\n")
 
 
@@ -58,7 +58,7 @@ def claim(app: dibs.Dibs, name: str, queue: str) -> Told:
 def churn(app: dibs.Dibs, name: str, seed: int, worker: str) -> Told:
     """Claim and finish in every way there is, until every task is final.
 
-    Other processes have the same worker id, so that nothing but the token tells an old claim from a new one.
+    Other processes have the same worker id, so that only the token distinguishes an old claim from a new one.
     """
     chance = random.Random(seed)
     told: Told = []
@@ -78,6 +78,41 @@ def churn(app: dibs.Dibs, name: str, seed: int, worker: str) -> Told:
             abandoned = []
         if not claims and not is_anything_left(app):
             return told
+
+
+def drain(app: dibs.Dibs, name: str, seed: int, filters: dict[str, Any]) -> Told:
+    """Claim in every order and number what passes the filters, until a claim finds nothing.
+
+    Some tasks are given back. They pass the filters of this process, which therefore goes on until it has claimed them
+    again or another process has.
+    """
+    chance = random.Random(seed)
+    told: Told = []
+    while claims := app.claim_many(name, chance.choice([1, 3, 30]), order=chance.choice(list(Order)), **filters):
+        told += [(claim.task_id, claim.token, Event.CLAIMED) for claim in claims]
+        told += report(app, [(claim, an_end_or_not(chance)) for claim in claims])
+    return told
+
+
+def an_end_or_not(chance: random.Random) -> Outcome:
+    """Completed, given back at once, or failed with a retry at once."""
+    kind = chance.random()
+    if kind < 0.85:
+        return Completed()
+    return Released() if kind < 0.93 else Failed(Failure("Boom", "once more"), retry_in=0)
+
+
+def pause_and_resume(app: dibs.Dibs, name: str, seed: int, queues: list[str], rounds: int) -> Told:
+    """Pause some of the queues, run upkeep, resume them, again and again."""
+    chance = random.Random(seed)
+    for _ in range(rounds):
+        chosen = chance.sample(queues, 3)
+        for queue in chosen:
+            app.pause(queue)
+        app.upkeep()
+        for queue in chosen:
+            app.resume(queue)
+    return []
 
 
 def come_back(app: dibs.Dibs, claim: Claim, chance: random.Random) -> Told:
@@ -124,7 +159,7 @@ def is_anything_left(app: dibs.Dibs) -> bool:
 
 
 def enqueue_until_killed(app: dibs.Dibs, name: str, threads: int) -> None:
-    """Say the ids of each batch as soon as it is acknowledged. Ends by a kill."""
+    """Print the ids of each batch as soon as it is acknowledged, until the process is killed."""
 
     def go_on(thread: int) -> None:
         for number in range(10**9):
@@ -151,7 +186,7 @@ def enqueue_one_by_one(app: dibs.Dibs, name: str, count: int) -> float:
 
 
 def enqueue_batches(app: dibs.Dibs, name: str, count: int) -> int:
-    """Enqueue so many batches of one to three tasks; how many tasks these were."""
+    """Enqueue this number of batches of one to three tasks; return the number of tasks."""
     return sum(len(app.enqueue_many([NewTask("resize", max_attempts=3)] * (1 + n % 3))) for n in range(count))
 
 
@@ -164,6 +199,8 @@ def take_permits(app: dibs.Dibs, name: str, key_id: str, requests: int, times: i
 COMMANDS: dict[str, Any] = {
     "claim": claim,
     "churn": churn,
+    "drain": drain,
+    "pause_and_resume": pause_and_resume,
     "enqueue_until_killed": enqueue_until_killed,
     "enqueue_one_by_one": enqueue_one_by_one,
     "enqueue_batches": enqueue_batches,

@@ -38,12 +38,8 @@ RECURSION = (
 SERIES = "generate_series({first}::bigint, {last}) AS number (n)"
 
 
-RACES = (
-    "INSERT INTO dibs_races (queue, type, attempts_left, kind, position)"
-    " SELECT DISTINCT queue, type, attempts_left, kind, 0 FROM dibs_tasks,"
-    " (SELECT 'random' AS kind UNION SELECT 'weighted') AS kinds WHERE state = 'pending'"
-)
-"""Every line races: all its tasks have numbers."""
+RANDOM_ORDERS = "INSERT INTO dibs_random_orders (kind, position, used_at) VALUES ('random', 0, 0), ('weighted', 0, 0)"
+"""Both random orders are in use, and all tasks have numbers."""
 
 TABLES = (
     "dibs_tasks", "dibs_history", "dibs_workflows", "dibs_steps", "dibs_edges", "dibs_finalization_attempts"
@@ -84,7 +80,7 @@ class Shape:
             f" FROM {source.format(first=self.finished.start, last=self.claimed.stop - 1)}"
         )
         tasks = (_insert(source, numbers, {"state": state, **values}, middle) for numbers, state, values in kinds)
-        return [*tasks, RACES, history, *self._workflows(source)]
+        return [*tasks, RANDOM_ORDERS, history, *self._workflows(source)]
 
     def _flow_of_step(self) -> str:
         last, pairs = self.flows[-1], len(self.steps) - WIDE

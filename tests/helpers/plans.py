@@ -40,7 +40,7 @@ class Work:
 
 
 def explain_postgres(connection: psycopg.Connection[Any], operation: Operation[Any]) -> list[Work]:
-    """The work of each statement, planned as the session's plan_cache_mode says."""
+    """The work of each statement, planned according to the plan_cache_mode of the session."""
     works: list[Work] = []
 
     def execute(statement: Statement | BeginTransaction) -> Rows:

@@ -33,7 +33,7 @@ ignore_startup_parameters = extra_float_digits
 
 
 class Pooler:
-    """All clients of `url` share so many sessions."""
+    """All clients of `url` share this number of sessions."""
 
     def __init__(self, database: str, sessions: int = 2) -> None:
         parts = conninfo_to_dict(database)

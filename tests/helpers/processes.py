@@ -28,7 +28,7 @@ class Member:
         os.close(says)
 
     def send(self, **command: Any) -> None:
-        """Tell it what to do."""
+        """Send it a command."""
         self._told.write(json.dumps(command).encode() + b"\n")
         self._told.flush()
 
@@ -40,7 +40,7 @@ class Member:
         return json.loads(line)
 
     def hear_the_rest(self) -> list[Any]:
-        """Everything that it still had to say, up to its death."""
+        """The rest of its output, up to its end."""
         return [json.loads(line) for line in self._heard if line.endswith(b"\n")]
 
     def kill(self) -> None:

@@ -71,7 +71,7 @@ class Proxy:
             _close(connection)
 
     def wait_until_lost(self, count: int, timeout: float = 10.0) -> None:
-        """Wait until so many answers were thrown away."""
+        """Wait until this number of answers was discarded."""
         with self._lock:
             assert self._lock.wait_for(lambda: self.lost >= count, timeout), f"lost {self.lost} of {count} answers"
 

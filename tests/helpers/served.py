@@ -40,7 +40,7 @@ class ServerHost:
             self._dispatch, port=0, interface="asgi3", lifespan="off", log_config=None, access_log=False
         )
         self._server = uvicorn.Server(config)
-        # Said to be TCP: asyncio sets TCP_NODELAY only then, and without it each answer would take 40 ms.
+        # Declared as TCP: asyncio sets TCP_NODELAY only then, and without it each answer would take 40 ms.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.bind(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._run, name="test-server", daemon=True)

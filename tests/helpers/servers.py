@@ -83,7 +83,7 @@ class ServerProcess:
 def server_process(
     url: str, folder: Path, *options: str, under: Sequence[str] = (), **env: str
 ) -> Iterator[ServerProcess]:
-    """A server on any free port; killed in the end, whatever happens. `under`: a program that runs it."""
+    """A server on any free port that is always killed at the end. `under`: a program that runs it."""
     log = folder / f"server-{len(list(folder.glob('server-*')))}.log"
     words = ["server", *options, *([] if "--port" in options else ["--port", "0"])]
     with log.open("wb") as err, _start(under, words, cwd=folder, stderr=err, env=environment(url, **env)) as process:

@@ -39,7 +39,7 @@ class Stream:
         raise StopIteration
 
     def take(self, count: int) -> list[Heard]:
-        """The next events, so many."""
+        """The next events, this number of them."""
         return [next(self) for _ in range(count)]
 
     def _block(self) -> list[str] | None:
@@ -54,7 +54,7 @@ class Stream:
 
 @contextmanager
 def listening(client: httpx.Client, after: int | None = None, **query: str) -> Iterator[Stream]:
-    """An open stream of events; its first lines have been read, so whatever happens from now on is heard."""
+    """An open stream of events; its first lines have been read, so no later event is missed."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
     with client.stream("GET", "/api/events", params=query, headers=headers) as response:
         response.raise_for_status()

@@ -14,7 +14,7 @@ TABLES = (
     "dibs_tasks",
     "dibs_history",
     "dibs_queues",
-    "dibs_races",
+    "dibs_random_orders",
     "dibs_workers",
     "dibs_task_types",
     "dibs_schedules",

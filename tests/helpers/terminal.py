@@ -15,7 +15,7 @@ from tests.helpers.waiting import until
 
 
 def _environment() -> dict[str, str]:
-    """Without what would tell the program another size, or no colours."""
+    """The environment without variables that set another size or switch colours off."""
     return {
         name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "DIBS_URL")
     }

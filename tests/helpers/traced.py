@@ -22,7 +22,7 @@ app = dibs.Dibs(os.environ["DIBS_URL"])
 
 
 def set_up() -> None:
-    """Be as the environment says."""
+    """Configure tracing from the environment."""
     if BY == "nothing":
         sys.modules["opentelemetry"] = None  # type: ignore[assignment] # importing it now fails
     elif BY == "api":

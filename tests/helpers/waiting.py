@@ -9,8 +9,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], timeout: float = 10.0) -> T:
-    """The first true answer; AssertionError if there is none within `timeout` seconds."""
+def until(look: Callable[[], T], timeout: float = 30.0) -> T:
+    """The first true answer; AssertionError if there is none within `timeout` seconds, even on a busy machine."""
     deadline = time.monotonic() + timeout
     while not (answer := look()):
         assert time.monotonic() < deadline, f"still {answer!r} after {timeout} seconds"

@@ -54,7 +54,7 @@ class WorkerProcess:
         freeze(self.process.pid, outside_transactions_of=self.url)
 
     def thaw(self) -> None:
-        """Let it go on as if nothing had happened."""
+        """Let the process continue."""
         thaw(self.process.pid)
 
     def terminate(self) -> None:
@@ -66,7 +66,7 @@ class WorkerProcess:
         return self.process.wait(timeout)
 
     def close(self) -> None:
-        """Whatever has become of it, it is gone afterwards, and its log is printed for a test that failed."""
+        """Kill the process if it still runs, and print its log for a test that failed."""
         self.process.kill()
         self.process.wait()
         print(f"{self.name}: exit code {self.process.returncode}", *self.log.splitlines(), sep="\n    ")

@@ -1,4 +1,4 @@
-"""What Schemathesis must be told about the API that JSON Schema cannot say.
+"""The rules of the API that JSON Schema cannot express, for Schemathesis.
 
 No check is switched off: a request is bent, just before it is sent, into one that the rule allows.
 """

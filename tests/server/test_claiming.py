@@ -160,7 +160,7 @@ def test_sort_parameters_map_to_orders(http: httpx.Client, wish: dict[str, str],
 
 
 def race(server: Served, workers: int, tasks: int) -> list[httpx.Response]:
-    """So many workers, each with its own connection, all at the same moment."""
+    """Run this number of workers, each with its own connection, at the same moment."""
     clients = [server.client() for _ in range(workers)]
     for _ in range(tasks):
         clients[0].post("/api/tasks", json={"task_type": "resize"})

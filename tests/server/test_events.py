@@ -189,7 +189,7 @@ def test_streams_end_when_the_server_stops(url: str, app: dibs.Dibs) -> None:
             app.enqueue("resize")
             next(stream)
             stopping_at = time.monotonic()
-        assert time.monotonic() - stopping_at < 5
+        assert time.monotonic() - stopping_at < 9
         assert list(stream) == []
 
 
@@ -275,11 +275,11 @@ def test_a_client_that_reconnects_gets_an_event_that_was_committed_late(
 def test_a_gap_in_the_ids_delays_the_stream_for_a_bounded_time(http: httpx.Client, app: dibs.Dibs, url: str) -> None:
     with psycopg.connect(url) as late, listening(http) as stream:
         app.on(late).enqueue("never")
-        task = app.enqueue("early")
         began = time.monotonic()
+        task = app.enqueue("early")
         late.rollback()
         assert next(stream).data["task_id"] == task.id
-        assert 1.5 < time.monotonic() - began < 10
+        assert 1.5 < time.monotonic() - began < 20
         again = app.enqueue("early")
         assert next(stream).data["task_id"] == again.id
 

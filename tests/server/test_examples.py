@@ -245,10 +245,10 @@ def test_the_lease_is_renewed_for_as_long_as_the_task_takes(
     program: str, app: dibs.Dibs, hire: Hire, tmp_path: Path
 ) -> None:
     [task] = enqueue(app, "hold", folder=str(tmp_path))
-    hire(program, LEASE=1)
+    hire(program, LEASE=3)
     wait_until_began(tmp_path, task)
     first = lease_of(app, task)
-    until(lambda: (lease_of(app, task) - first).total_seconds() > 2, 30)
+    until(lambda: (lease_of(app, task) - first).total_seconds() > 3, 30)
     (tmp_path / "go").touch()
     assert app.wait(task.id, 30).token == 1
 
@@ -257,7 +257,7 @@ def test_a_running_task_with_a_cancel_request_is_cancelled(
     program: str, app: dibs.Dibs, hire: Hire, tmp_path: Path
 ) -> None:
     [task] = enqueue(app, "listen", folder=str(tmp_path))
-    hire(program, LEASE=1)
+    hire(program, LEASE=3)
     wait_until_began(tmp_path, task)
     app.cancel(task.id)
     assert app.wait(task.id, 30).state is State.CANCELLED

@@ -56,6 +56,14 @@ def test_tasks_are_tagged_listed_and_changed_by_tags(http: httpx.Client) -> None
     assert (cancelled["count"], cancelled["next_cursor"]) == (1, None)
 
 
+def test_a_tag_that_is_not_allowed_is_refused_in_words(http: httpx.Client) -> None:
+    refused = http.post("/api/tasks", json={"task_type": "resize", "tags": ["eu", "a,b"]})
+    words = "a tag: one line without commas, quotes and backslashes, and without spaces at its ends"
+    assert refused.json()["error"] == f"Expected {words} - at `$.tags[1]`."
+    refused = http.get("/api/tasks?tags=a,,b")
+    assert refused.json()["error"] == "Expected 1 to 20 tags of 1 to 64 characters, separated by commas - at `$.tags`."
+
+
 @pytest.mark.parametrize("tags", ["eu", [""], ["a,b"], ["x" * 65], ["a"] * 21, [" a"], [7], None])
 def test_invalid_tags_are_refused_with_400(http: httpx.Client, tags: Any) -> None:
     assert http.post("/api/tasks", json={"task_type": "resize", "tags": tags}).status_code == 400
@@ -76,6 +84,57 @@ def test_a_long_search_returns_a_cursor_to_continue_with(
             break
     assert len(pages) > 2
     assert [task["id"] for page in pages for task in page["tasks"]] == [wanted.id]
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page has 10,000 characters, and is read 5 tasks at a time."""
+    monkeypatch.setattr("dibs.model.search.PAGE_CONTENT", 10_000)
+    for module in ("inspect", "claim"):
+        monkeypatch.setattr(f"dibs.store.operations.{module}.ROWS_AT_ONCE", 5)
+
+
+def pages(http: httpx.Client, path: str) -> list[list[int]]:
+    """The ids of the tasks on each page, from the first page to the last."""
+    found, cursor = list[list[int]](), ""
+    while True:
+        page = http.get(f"{path}{cursor}").json()
+        found.append([task["id"] for task in page["tasks"]])
+        if page["next_cursor"] is None:
+            return found
+        cursor = f"&cursor={page['next_cursor']}"
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("path", ["/api/tasks?limit=20", "/api/tasks?limit=20&text=xxx", "/api/dead-letter?limit=20"])
+def test_a_page_of_large_tasks_ends_early_and_its_cursor_continues(
+    http: httpx.Client, app: dibs.Dibs, path: str
+) -> None:
+    """Decoding a page of a thousand tasks of a megabyte would take gigabytes, and stop the server for minutes."""
+    for size in [4000] * 5 + [1] * 7 + [60_000] * 2:
+        task_in(app, "failed", params={"text": "xxx" + "x" * size})
+    found = pages(http, path)
+    assert [len(page) for page in found] == [1, 1, 9, 2, 1]
+    assert [task for page in found for task in page] == list(range(14, 0, -1))
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_peek_at_large_tasks_ends_early(http: httpx.Client, app: dibs.Dibs) -> None:
+    app.enqueue_many([dibs.NewTask("large", {"text": "x" * size}) for size in [1] * 7 + [4000] * 7])
+    found = http.post("/api/tasks/peek", json={"count": 14}).json()["tasks"]
+    assert [task["id"] for task in found] == list(range(1, 10))
+    assert len(app.peek(14)) == 14
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_client_of_a_server_gets_as_many_large_tasks_as_it_asks_for(server: Served, app: dibs.Dibs) -> None:
+    for _ in range(9):
+        task_in(app, "failed", params={"text": "x" * 4000})
+    with dibs.Dibs(server.url) as remote:
+        assert [task.id for task in remote.list_tasks(limit=8)] == list(range(9, 1, -1))
+        assert [task.id for task in remote.list_dead(limit=8)] == list(range(9, 1, -1))
+        assert [task.id for task in remote.list_tasks(text="xxx", limit=8)] == list(range(9, 1, -1))
+        assert len(remote.list_tasks(limit=10)) == 9
 
 
 @pytest.mark.parametrize("query", BAD_QUERIES)

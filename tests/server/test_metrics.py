@@ -117,7 +117,7 @@ def test_expensive_metrics_of_the_store_are_cached_for_longer(
     def slowly() -> Any:
         with reading:
             looks.append(time.monotonic())
-            time.sleep(0.2)
+            time.sleep(0.2)  # it is then cached for four seconds
         return take()
 
     monkeypatch.setattr(store_metrics, "CACHE_SECONDS", 0.0)
@@ -141,7 +141,7 @@ def test_a_limited_key_sees_metrics_of_its_queues_only(keyed: Served, app: dibs.
 
 
 def queues_on(page: str) -> dict[str, list[str]]:
-    """The values that the label `queue` has in each family that tells of the database."""
+    """The values of the label `queue` in each family about the database."""
     values: dict[str, list[str]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:

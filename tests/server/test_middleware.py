@@ -137,7 +137,7 @@ def test_no_response_allows_another_origin_to_read_it(connect: Connect) -> None:
     assert [name for name in preflight.headers if name.startswith("access-control")] == []
 
 
-# What is said with every answer
+# Headers of every answer
 
 
 def test_responses_forbid_caching_and_content_sniffing(connect: Connect) -> None:

@@ -15,6 +15,7 @@ import dibs
 from dibs.server.api import ENDPOINTS, health
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
+from dibs.server.statistics import store_metrics
 from dibs.store.open import open_store
 from dibs.wire.history import HistoryEntry
 from tests.helpers.clients import Clock
@@ -392,10 +393,17 @@ def of_store(page: str) -> list[str]:
     return [line for line in page.splitlines() if line.startswith("dibs_")]
 
 
-def test_scraping_does_not_read_the_store_each_time(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_scraping_does_not_read_the_store_each_time(
+    server: Served, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_metrics, "CACHE_SECONDS", 600.0)
+    http = server.client()
     first = of_store(http.get("/metrics").text)
     app.enqueue("resize")
     assert of_store(http.get("/metrics").text) == first
+    monkeypatch.setattr(store_metrics, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(store_metrics, "CACHE_FACTOR", 0.0)
+    server.service.metrics._pages.clear()  # as after its time
     until(lambda: 'state="pending"} 1.0' in http.get("/metrics").text)
 
 

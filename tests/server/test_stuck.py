@@ -32,7 +32,7 @@ def enqueue(client: httpx.Client, task_type: str, params: dict[str, Any]) -> htt
 
 @contextlib.contextmanager
 def slow_requests(url: str, count: int = 3) -> Iterator[list[httpx.Response]]:
-    """So many requests whose params take too long to validate, sent at once."""
+    """Send this number of requests at once, with params that take too long to validate."""
     answers: list[httpx.Response] = []
 
     def send() -> None:
@@ -77,7 +77,7 @@ def test_a_server_answers_other_requests_during_a_slow_validation(
             longest = max(longest, time.monotonic() - began)
             let_pass(BETWEEN)
     assert {answer.json()["code"] for answer in answers} <= {"validation_too_slow", "store_busy"}
-    assert longest < 2.0
+    assert longest < 5.0  # a server that waited for a validation would never answer
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
@@ -116,7 +116,7 @@ def test_readiness_reports_that_the_event_loop_was_stuck(
     monkeypatch.setattr(liveness, "RECOVERY_SECONDS", 1.0)
     server = serve(keys=False)
     client = server.client()
-    assert client.get("/ready").status_code == 200
+    until(lambda: client.get("/ready").status_code == 200)  # on a busy machine the loop may be late by half a second
     stuck = threading.Event()
     on_loop(server, lambda: (stuck.set(), time.sleep(2.0)))
     stuck.wait()
@@ -129,7 +129,6 @@ def test_readiness_reports_that_the_event_loop_was_stuck(
 def test_readiness_reports_that_no_thread_answers(
     serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     server = serve(keys=False)
     client, free, full = server.client(), threading.Event(), threading.Event()
 
@@ -140,7 +139,8 @@ def test_readiness_reports_that_no_thread_answers(
             task.get_loop().run_in_executor(None, free.wait)
         full.set()
 
-    assert client.get("/ready").status_code == 200
+    until(lambda: client.get("/ready").status_code == 200)
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     on_loop(server, fill)
     full.wait()
     try:
@@ -156,9 +156,9 @@ def test_readiness_reports_that_no_thread_answers(
 def test_readiness_reports_that_the_store_cannot_be_written(
     serve: Callable[..., Served], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     client = serve(keys=False).client()
-    assert client.get("/ready").status_code == 200
+    until(lambda: client.get("/ready").status_code == 200)
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     with no_writes(url):
         answer = client.get("/ready")
         assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")

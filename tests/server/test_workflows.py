@@ -49,7 +49,7 @@ def complete(http: httpx.Client, task: dict[str, Any], **said: Any) -> httpx.Res
 
 
 def run_all(http: httpx.Client, count: int) -> None:
-    """So many tasks are claimed and completed, one after the other."""
+    """Claim and complete this number of tasks, one after the other."""
     for _ in range(count):
         assert complete(http, claim(http)).status_code == 200
 

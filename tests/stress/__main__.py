@@ -32,7 +32,7 @@ RELIABILITY = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
 def run(scenarios: Sequence[Scenario], arguments: Sequence[str]) -> int:
-    """Play, print, and say by the exit code whether everything held."""
+    """Run the scenarios, print the table; the exit code is 0 if no promise was broken."""
     options = parse(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # what was started is ended as well
     wanted = [each for each in scenarios if not options.only or each.name in options.only]
@@ -55,7 +55,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=5.0, help="for all plays together (default: 5)")
     parser.add_argument("--engine", action="append", choices=ENGINES, help="only on this one; repeatable")
     parser.add_argument("--only", action="append", metavar="NAME", help="only this scenario; repeatable")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what was told and stored in here")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the answers and the databases in this folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the table for programs")
     parser.add_argument("--markdown", action="store_true", help=f"the table into {RELIABILITY.name}")
     options = parser.parse_args(arguments)
@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def playable(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Those whose programs are installed; what is skipped is said, and in CI nothing may be."""
+    """The scenarios whose programs are installed. Skipped scenarios are printed; in CI none may be skipped."""
     found = []
     for scenario in scenarios:
         if missing := scenario.missing():
@@ -84,7 +84,7 @@ def schedule(cast: list[tuple[Scenario, str]], seconds: float) -> list[tuple[Sce
 
 
 def play(scenario: Scenario, engine: str, grounds: Grounds, seed: int, seconds: float, keep: Path | None) -> Tally:
-    """One scenario on one engine; a play that breaks is a row that says so, and the next one begins."""
+    """Run one scenario on one engine. A scenario that raises is a row with its error, and the next one begins."""
     title = f"{scenario.name} on {engine}, seed {seed}"
     stage: Stage | None = None
     try:

@@ -89,7 +89,7 @@ def judge(
 
 @dataclass
 class Heard:
-    """What the members were told, beside what the checker of histories reads."""
+    """The answers that the members received, beyond those that the checker of histories reads."""
 
     told: list[Acknowledged] = field(default_factory=list)
     enqueued: set[int] = field(default_factory=set)

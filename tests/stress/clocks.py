@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 UNDER = (sys.executable, str(Path(__file__).resolve()))
-"""Before the command of a Python program whose clock is faked, in whatever folder it runs."""
+"""The beginning of the command of a Python program whose clock is faked, in any folder."""
 
 HOUR = 3600.0
 
@@ -50,7 +50,7 @@ class Clock:
         shutil.rmtree(self._file.parent)
 
     def turn(self, seconds: float) -> None:
-        """So many seconds beside the real time, for all of them at once."""
+        """Set all clocks to this number of seconds beside the real time."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{seconds:+.0f}\n", encoding="ascii")
         new.rename(self._file)  # no reader sees half of it

@@ -63,7 +63,7 @@ class Processor(PlainWorker):
 
 
 def a_workflow(key: str, width: int) -> NewWorkflow:
-    """So many last steps at once, then a finalizer; in some of them one of the steps is a workflow itself."""
+    """A workflow with this number of concurrent last steps and a finalizer; sometimes a step is a sub-workflow."""
     last = [NewStep(name=f"last-{n}", task=a_task(), after=["first"]) for n in range(width)]
     if width % 2:
         inner = NewWorkflow(name="inner", steps=[NewStep(name="only", task=a_task())], finalizer=a_task())

@@ -1,7 +1,7 @@
 """Handlers that hold the interpreter lock in a slow regular expression: no lease is lost, no task runs twice.
 
-Promises 2 to 4. In a child process a handler may do so for longer than a lease; in a thread for a part of a lease,
-because its worker cannot renew meanwhile.
+Promises 2 to 4 and 12. In a child process a handler may do so for longer than a lease; in a thread for a part of a
+lease, because its worker cannot renew meanwhile.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def recoveries(app: dibs.Dibs) -> Iterator[str]:
 SCENARIO = Scenario(
     name="gil_hog",
     fault="a handler holds the interpreter's lock (a catastrophic regular expression)",
-    promises=(2, 3, 4),
+    promises=(2, 3, 4, 12),
     engines=("sqlite", "postgres"),
     play=play,
 )

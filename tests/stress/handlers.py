@@ -34,7 +34,7 @@ async def doze(ctx: dibs.Context, folder: str, seconds: float = 0) -> dict[str, 
 
 @app.task(max_attempts=1000)
 def hog(ctx: dibs.Context, folder: str, letters: int, seconds: float = 0) -> dict[str, Any]:
-    """Holds the interpreter's lock, in C, twice as long for each letter more; again and again for so many seconds."""
+    """Hold the interpreter's lock in C code repeatedly, for this number of seconds in all."""
     begin(ctx, folder)
     end = time.monotonic() + seconds
     backtrack(letters)

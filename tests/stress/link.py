@@ -26,7 +26,7 @@ COMMITTED = re.compile(
     rb"|^HTTP/1\.1 2",
     re.DOTALL,
 )
-"""How the store says that a statement or a request was carried out, and that no transaction is left open."""
+"""The replies after which a statement or request is done and no transaction is open."""
 
 REQUESTS, ANSWERS = "requests", "answers"
 
@@ -66,7 +66,7 @@ class Link:
         until(lambda: self.lost >= goal, 60)
 
     def slow(self, latency: float, rate: float) -> None:
-        """Everything takes so many seconds in each direction, and goes at so many bytes a second."""
+        """Delay all data by this number of seconds in each direction, at this number of bytes a second."""
         self._latency, self._rate = latency, rate
 
     def part(self, *directions: str) -> None:

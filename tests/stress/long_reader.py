@@ -69,7 +69,7 @@ def unmoved(path: Path) -> int:
 
 
 def seconds_until_moved(path: Path, most: int) -> float:
-    """Since the reader went, until no more than so many frames are left to be moved."""
+    """Wait after the end of the reader until at most this number of frames is left in the log."""
     began = time.monotonic()
     until(lambda: unmoved(path) <= most, PATIENCE)
     return time.monotonic() - began

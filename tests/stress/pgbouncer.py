@@ -31,7 +31,7 @@ def play(stage: Stage) -> None:
 
 SCENARIO = Scenario(
     name="pgbouncer",
-    fault="everybody shares two sessions behind PgBouncer in transaction mode, which is also killed",
+    fault="all clients share two sessions behind PgBouncer in transaction mode, which is also killed",
     promises=(1, 2, 3, 4, 6, 9),
     engines=("postgres",),
     play=play,

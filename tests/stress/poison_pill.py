@@ -1,6 +1,6 @@
 """Handlers that kill their process: each such task reaches the dead letter after its attempts, the others complete.
 
-Promises 3 and 7. Some kill the whole worker, with all its claimed tasks; some kill only their child process.
+Promises 3, 7 and 12. Some kill the whole worker, with all its claimed tasks; some kill only their child process.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _ended(task: Task) -> tuple[State, int]:
 SCENARIO = Scenario(
     name="poison_pill",
     fault="a task kills the process that runs it",
-    promises=(3, 7),
+    promises=(3, 7, 12),
     engines=("sqlite", "postgres"),
     play=play,
 )

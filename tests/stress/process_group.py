@@ -49,7 +49,7 @@ class Member:
 
     @property
     def is_alive(self) -> bool:
-        """False once it has ended, in whatever way."""
+        """False once the process has ended."""
         return self._process.exit_code(0) is None
 
     @property
@@ -79,13 +79,13 @@ class Member:
         self._process.exit_code(PATIENCE)
 
     def freeze(self, database: str | None = None) -> None:
-        """Stop it in the middle of whatever it does; with a database, not while a transaction is open in there."""
+        """Freeze the process at any instruction; with a database, not while it has a transaction open."""
         if self.is_alive:
             freeze(self.pid, outside_transactions_of=database)
         self.deaths.append(Death(time.time()))
 
     def thaw(self) -> None:
-        """Let it go on as if nothing had happened."""
+        """Let the process continue."""
         if self.deaths and self.is_alive:
             self.deaths[-1].until = time.time()
         self.signal(signal.SIGCONT)
@@ -106,7 +106,7 @@ class Member:
         return code
 
     def close(self) -> None:
-        """Whatever has become of it, it is gone afterwards."""
+        """Kill the process if it still runs."""
         self.signal(signal.SIGKILL)
         self.exit_code()
 

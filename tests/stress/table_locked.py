@@ -58,7 +58,7 @@ def locked(database: str) -> Iterator[None]:
 
 SCENARIO = Scenario(
     name="table_locked",
-    fault="the tasks are locked by somebody else for up to 32 seconds",
+    fault="another program locks the tasks for up to 32 seconds",
     promises=(1, 2, 3, 4, 5),
     engines=("sqlite", "postgres", "http", "http+postgres"),
     play=play,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
 
+from bench.queues import mix
 from bench.queues.board import Board
+from bench.queues.mix import TEXT, FirstAttempt, Mix, MixTask, expected_runs, queue_of
 from bench.queues.peers import PEERS, Peer
 from bench.queues.venvs import version_of
 from bench.results import Results
@@ -22,8 +25,10 @@ def test_every_peer_has_pinned_versions_and_an_adapter_for_every_measurement(pee
     functions = _functions(QUEUES / f"{peer.module}.py")
 
     assert version_of(peer.venv, peer.package, (3, 11))
-    assert {"work"} <= functions
+    assert {"work", "mix_work"} <= functions
     assert {"producer", "async_producer"} & functions
+    assert {"mix_producer", "async_mix_producer"} & functions
+    assert set(peer.mix.lacks) <= {"types", "queues", "scheduling"}
     assert peer.at_once != "coroutines" or "async_producer" in functions
     assert peer.source
     assert peer.lacks
@@ -61,6 +66,38 @@ def test_the_benchmark_finds_a_task_that_ran_twice_or_never(tmp_path: Path) -> N
 
     with pytest.raises(RuntimeError, match="Of 3 tasks 1 never ran, and 1 ran more than once"):
         board.check()
+
+
+def test_the_benchmark_finds_a_failed_task_that_was_not_tried_again(tmp_path: Path) -> None:
+    board = Board(tmp_path / "board", tasks=2, seats=2)
+    board.seat(0).ran(0)
+    board.seat(1).ran(1)
+    assert board.seat(0).runs(1) == 1
+
+    with pytest.raises(RuntimeError, match="Of 2 tasks 1 were not tried again"):
+        board.check([1, 2])
+
+
+def test_the_mix_has_fifty_types_in_ten_queues_of_which_some_fail_once_and_some_are_scheduled() -> None:
+    tasks = [MixTask(number) for number in range(60_000)]
+
+    assert len({task.type for task in tasks}) == 50
+    assert {task.queue for task in tasks} == {queue_of(task.type) for task in tasks} == set(mix.QUEUES)
+    assert sum(task.fails for task in tasks) / len(tasks) == pytest.approx(0.05, rel=0.05)
+    assert sum(task.delay > 0 for task in tasks) / len(tasks) == pytest.approx(0.1, rel=0.05)
+    assert len({(task.type, task.delay, task.fails) for task in tasks}) == 200
+    assert 2000 < len(json.dumps(tasks[0].params)) < 2100
+
+
+def test_a_first_attempt_of_the_mix_fails_and_the_second_succeeds_in_another_process(tmp_path: Path) -> None:
+    failing = next(number for number in range(1000) if MixTask(number).fails)
+    board = Board(tmp_path / "board", tasks=1000, seats=2)
+
+    with pytest.raises(FirstAttempt):
+        Mix(board.seat(0)).run(failing, TEXT)
+    Mix(board.seat(1)).run(failing, TEXT)
+
+    assert board.runs == expected_runs(1000)[failing] == 2
 
 
 def _line(kind: str, engine: str, rate: float, *, failed: bool = False) -> Line:

@@ -35,7 +35,7 @@ async def call_at_once(coalescer: Numbers, batches: Any, numbers: Sequence[int])
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 10))
+    asyncio.run(asyncio.wait_for(test(), 30))
 
 
 def test_calls_that_wait_are_one_batch_and_each_gets_its_own_result() -> None:

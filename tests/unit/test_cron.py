@@ -142,9 +142,9 @@ def test_a_limit_keeps_the_newest_ticks() -> None:
 
 
 def test_the_newest_ticks_of_many_years_are_found_without_computing_all() -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     ticks = ticks_between("* * * * * *", BERLIN, utc("2005-06-15 00:00"), utc("2025-06-15 00:00"), limit=1000)
-    assert time.monotonic() - started < 10  # one by one they would take hours
+    assert time.thread_time() - started < 10  # one by one they would take hours
     assert ticks == [utc("2025-06-15 00:00") - timedelta(seconds=n) for n in reversed(range(1000))]
 
 
@@ -221,7 +221,7 @@ def test_a_time_zone_must_be_a_name(name: object) -> None:
         check_timezone(name)
 
 
-# Whatever the expression
+# Properties of every expression
 
 ZONES = ["UTC", BERLIN, "America/New_York", "Asia/Kathmandu"]
 ODD_ZONES = ["Australia/Lord_Howe", "America/Santiago", "America/Havana"]  # half an hour, midnight

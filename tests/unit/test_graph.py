@@ -73,7 +73,7 @@ def test_the_same_graph_is_drawn_the_same(parents: list[list[int]]) -> None:
 
 @given(graphs(24))
 def test_an_edge_that_is_left_out_is_redundant(parents: list[list[int]]) -> None:
-    """Whatever came before a node still does."""
+    """Every node that came before a node still does."""
     assert everything_before(direct(parents)) == everything_before(parents)
     assert layers_of(direct(parents)) == layers_of(parents)
 
@@ -166,9 +166,8 @@ def test_a_wide_fan_out_is_one_box() -> None:
 
 
 def test_the_largest_drawing_is_computed_quickly() -> None:
-    began = time.perf_counter()
     steps = chaos(10_000)
-    made = time.perf_counter()
+    began = time.thread_time()  # not the time in which other processes run
     groups = fold_within(steps, MOST, TALLEST)
     lay_out([group.after for group in groups], sizes(groups))  # type: ignore[arg-type]
-    assert time.perf_counter() - made < 2 + (made - began)  # some 0.1 s; slow machines make their steps slowly as well
+    assert time.thread_time() - began < 2  # some 0.1 s

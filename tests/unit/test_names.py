@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tools.names import doubled, retired
+from tools.names import RETIRED, RETIRED_MODULES, doubled, retired
+
+GLOSSARY = Path(__file__).parents[2] / "docs" / "concepts" / "glossary.md"
 
 
 def test_a_class_name_that_two_modules_define_is_reported() -> None:
@@ -31,5 +36,17 @@ def test_a_retired_word_in_a_name_is_reported(source: str, module: str, word: st
     assert problem.endswith(f"contains the retired word {word!r}.")
 
 
+def test_a_word_that_is_retired_for_modules_may_be_in_the_name_of_a_function() -> None:
+    [problem] = retired("", "dibs.store.sqlite.line")
+    assert problem == "dibs.store.sqlite.line: 'line' is retired as the name of a module."
+    assert list(retired("def write_line() -> None: ...", "dibs.cli.output")) == []
+
+
 def test_a_retired_word_inside_another_word_is_not_reported() -> None:
     assert list(retired("def keyboard() -> None: ...", "dibs.storytold")) == []
+
+
+def test_the_glossary_lists_the_retired_words_of_the_check() -> None:
+    listed = GLOSSARY.read_text(encoding="utf-8").partition("## Retired words")[2]
+    missing = {word for word in RETIRED | RETIRED_MODULES if not re.search(rf"\b{word}", listed)}
+    assert missing == set()

@@ -15,8 +15,8 @@ from dibs.errors import StoreError
 from dibs.store.schemas import processes
 from dibs.store.schemas.cost import UNBOUNDED, cost_of
 from dibs.store.schemas.processes import Processes, TooSlow
-from dibs.store.schemas.schema import HERE, Schema
-from tests.contract.test_validation_limits import CATEGORY, ENDLESS, TREE, nested_references
+from dibs.store.schemas.schema import DESCRIBED_HERE, HERE, NotHere, Schema
+from tests.contract.test_validation_limits import CATEGORY, ENDLESS, TREE, nested_references, tree
 
 MODEL = {
     "$defs": {"address": {"properties": {"street": {"type": "string"}, "city": {"$ref": "#/$defs/city"}}},
@@ -44,6 +44,19 @@ def test_each_level_of_a_recursion_with_two_alternatives_doubles_the_work() -> N
 def test_references_that_are_used_twice_count_twice() -> None:
     assert cost_of(nested_references(10)).peak(0) >= 2**10
     assert cost_of(ENDLESS).peak(0) >= 2**60
+
+
+def test_a_short_validation_whose_errors_take_long_to_describe_describes_them_in_another_process() -> None:
+    """Each alternative that fails at each level is an error of its own: describing them took 0.8 s here."""
+    schema = Schema(json.dumps(TREE))
+    bodies = [(params, json.dumps(params)) for params in (tree(depth, {"kind": "c"}) for depth in range(1, 20))]
+    between = [body for body in bodies if DESCRIBED_HERE < schema.work(body[0], len(body[1])) <= HERE]
+    assert between
+    for params, text in between:
+        with pytest.raises(NotHere):
+            schema.validate(params, text, until=None)
+    found = schema.validate(*between[0], until=time.monotonic() + 20)
+    assert found is not None
 
 
 UNKNOWN: list[Any] = [

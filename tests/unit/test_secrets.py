@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.handlers.endings import describe
+from dibs.handlers.endings import describe, outcome_of
+from dibs.model.claim import Failed
 from dibs.server.dashboard.session import Visitor
 from dibs.server.dashboard.signin import SignInForm
 from dibs.store.remote.address import Address
@@ -129,3 +130,16 @@ def test_a_stored_failure_shows_no_secret() -> None:
         failure = describe(error)
     assert SECRET not in failure.message + str(failure.traceback)
     assert "cannot reach postgresql://me:***@localhost/db with dibs_mfqxk4tcmezd_***" in failure.message
+
+
+@pytest.mark.parametrize("ending", [dibs.Permanent, lambda text: dibs.Retry(1, text)], ids=["permanent", "retry"])
+def test_the_failure_of_an_ending_with_a_message_of_its_own_shows_no_secret(
+    ending: Callable[[str], Exception],
+) -> None:
+    """A worker logs this failure, before the store redacts it."""
+    error = ending(f"cannot reach {GOOD[0]} with {KEY}")
+    error.__cause__ = ConnectionError("refused")
+    outcome = outcome_of(error)
+    assert isinstance(outcome, Failed)
+    assert SECRET not in outcome.failure.message + str(outcome.failure.traceback)
+    assert outcome.failure.message.startswith("cannot reach postgresql://me:***@localhost/db")

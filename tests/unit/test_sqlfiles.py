@@ -24,45 +24,74 @@ ONLY = {
         "enqueue_history",  # the same, for all new tasks at once
         "last_id",  # the ids of new tasks are counted under the write lock
         "sequence",  # the table of the highest id, in the schema that holds the tasks
-        "draw_places",  # plain values are inserted, and only where a line races more than that is done
-        "next_queue",  # lines are found by small probes, one statement each
-        "next_type",
-        "next_attempts_left",
-        "paused",
-        "pick",  # tasks are picked line by line under the write lock
-        "pick_level",
-        "pick_race",
-        "race",  # where a race stands; on PostgreSQL a part of the claim
+        "number_new",  # plain values are inserted, and numbered afterwards where a random order is in use
+        "next_queue",  # streams are found and read by small probes, one statement each
+        "next_level",
+        "first_level",
+        "stream_levels",
+        "read_streams",
+        "read_numbers",
+        "cut_streams",
+        "paused_of",
+        "queue_is_open",
+        "beyond_numbers",
+        "random_order",  # the state of a random order; on PostgreSQL a part of the claim
+        "advance_random_order",
+        "redraw",
+        "number_tasks",  # two tables take two statements
+        "note_numbered",
+        "fresh_keys",  # both numbers of a task in one fragment; PostgreSQL's enqueue needs them one by one
+        "order_in_use",
+        "position_of",
         "leave_tasks",  # what a recovery clears; on PostgreSQL the statement that recovers clears it
-        "note_drawn",  # two tables take two statements
         "note_finalization",  # PostgreSQL does it in the SQL function that claims
         "leave_finalization",  # the same
         "begin_finalizer",
         "begin_finalizer_step",
-        "fresh_keys",  # both keys of a task in one fragment; PostgreSQL's enqueue needs them one by one
     },
     "postgres": {
         "enqueue_keyless",  # without keys a cheaper statement will do; SQLite looks for keys before it inserts
-        "moment",  # fragments: time, history, partitions and candidates are parts of one statement
+        "moment",  # fragments: time, history, streams and candidates are parts of one statement
         "noted",
-        "partitions",
-        "queues_found",  # fragments of partitions: named by the claim, or found
+        "first_in_order",
+        "first_in_levels",
+        "age_in_store",  # the expressions that keep the planner on an index
+        "number_in_stream",
+        "any_priority",
+        "any_age",
+        "any_number",
+        "reach",
+        "merge",
+        "read_to_priority",
+        "read_range",
+        "from_oldest",
+        "from_newest",
+        "from_smallest",
+        "read_stream",
+        "read_part_of_stream",
+        "streams_of_names",
+        "streams_of_levels",
+        "queues_found",
         "queues_named",
-        "types_found",
         "types_named",
-        "in_partition",
-        "candidates_ordered",
-        "candidates_levels",
-        "candidates_random",
-        "unnumbered",
-        "unnumbered_partitions",  # on SQLite a claim reads each partition anyway
+        "whole_store",
+        "left_by_scan",
+        "left_by_merge",
+        "left_by_random",
+        "beyond_walk",
+        "in_open_queue",
+        "in_named_queues",
+        "of_named_types",
+        "with_attempts_left",
+        "random_candidates",
+        "after_random",
         "random_place",
         "weighted_place",
+        "number",
         "claimed",
+        "still_claimable",  # a candidate is checked again under its lock
         "for_one_worker",  # for whom the picked tasks are; SQLite has a statement for each worker
         "for_each_worker",
-        "from_one_partition",  # a claim from a single partition needs no candidates
-        "if_several_partitions",
         "overdue",  # the claim itself looks whether there is anything to sweep
         "wanted",
         "claim_any",  # other claims may hold the locks of all candidates
@@ -81,7 +110,6 @@ ONLY = {
 # Words that the code fills in from fixed tables; every other placeholder is a fragment.
 WORDS = {
     "order",
-    "index_order",
     "beyond",
     "levels",
     "within",
@@ -91,13 +119,8 @@ WORDS = {
     "count",
     "limit",
     "reach",
-    "candidate_limit",
     "span",
     "candidates",
-    "single_partition",
-    "partition_condition",
-    "open_queues",
-    "queue_types",
     "conditions",
     "argument",
     "holder_columns",
@@ -106,6 +129,32 @@ WORDS = {
     "rows",
     "condition",
     "body",
+    "after",
+    "bound",
+    "column",
+    "cut",
+    "first",
+    "in_queues",
+    "in_stream",
+    "in_types",
+    "left",
+    "names",
+    "not_paused",
+    "number",
+    "numbered",
+    "passes",
+    "read",
+    "streams",
+    "tier",
+    "where",
+    "age",
+    "bar_holds",
+    "extra",
+    "in_index",
+    "index_order",
+    "near",
+    "range",
+    "read_to_bar",
 }
 
 # The only SQL that is put together in Python. Each part is a constant of its module.

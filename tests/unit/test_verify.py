@@ -184,7 +184,7 @@ class Clock:
 
 
 def live_through_everything(app: dibs.Dibs, clock: Clock) -> Iterator[Acknowledged]:
-    """Bring four tasks through every event there is, and yield what the clients were told."""
+    """Bring four tasks through every event, and yield the answers that the clients received."""
     yield from fail_lose_and_complete(app, clock)
     yield from cancel_and_retry(app)
     discard_and_retry(app)
@@ -418,12 +418,12 @@ def test_a_task_with_another_token_than_its_history_says_is_caught() -> None:
     assert codes(verify(DONE, tasks=[stored("completed", 2)])) == [Code.TOKEN_DIFFERS]
 
 
-# Planted violations: what clients were told
+# Planted violations: answers to clients
 
 
 def test_acknowledged_replies_are_found_in_the_history() -> None:
     answers = [said("enqueued", 0, None), said("claimed", 1, "ann"), said("completed", 1, "ann")]
-    assert verify(DONE, acknowledged=[*answers, *answers]).ok  # an answer may be told twice
+    assert verify(DONE, acknowledged=[*answers, *answers]).ok  # an answer may be received twice
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -13,8 +14,8 @@ import dibs
 from dibs.model.history import StoreEvent
 from dibs.model.statistics import Percentiles
 from dibs.model.upkeep import Check
-from dibs.wire import admin, history, keys, schedules, tasks
-from dibs.wire.fields import to_text, to_text_or_none
+from dibs.wire import admin, claims, finalization, history, keys, retention, schedules, tasks, workflows
+from dibs.wire.fields import PATTERNS, readable, to_text, to_text_or_none
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
 
@@ -113,3 +114,29 @@ def test_a_page_has_a_cursor_only_if_there_is_a_next_page() -> None:
     assert tasks.Page.from_models([TASK, TASK], 2).cursor == 7
     assert tasks.Page.from_models([TASK], 2).cursor is None
     assert msgspec.to_builtins(tasks.Page.from_models([], 2)) == {"tasks": [], "next_cursor": None}
+
+
+def test_an_error_message_has_words_instead_of_the_regular_expression_of_a_field() -> None:
+    for pattern, words in PATTERNS.items():
+        field = msgspec.defstruct("Body", [("field", Annotated[str, msgspec.Meta(pattern=pattern)])])
+        with pytest.raises(msgspec.ValidationError) as error:
+            msgspec.convert({"field": "\x00, "}, field)
+        assert readable(error.value) == f"Expected {words} - at `$.field`"
+
+
+def test_every_regular_expression_of_a_field_has_words() -> None:
+    readable_itself = {"^(enqueued|"}  # a list of words
+    for module in (admin, history, keys, schedules, tasks, claims, finalization, retention, workflows):
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, msgspec.Struct):
+                for pattern in patterns_of(msgspec.json.schema(found)):
+                    assert pattern in PATTERNS or pattern.startswith(tuple(readable_itself)), (found, pattern)
+
+
+def patterns_of(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("pattern"), str):
+            yield schema["pattern"]
+        schema = list(schema.values())
+    for each in schema if isinstance(schema, list) else ():
+        yield from patterns_of(each)

@@ -36,7 +36,7 @@ def test_a_handler_that_holds_the_gil_keeps_its_lease_and_is_killed_at_its_timeo
     after = remain.enqueue(folder=str(tmp_path))  # its place is free again, in the same worker
     until(lambda: heard(tmp_path, "remain.1.began"), 30)
     say(tmp_path, "remain.go")
-    assert app.wait(after.id, 10).worker_id == worker.name
+    assert app.wait(after.id, 30).worker_id == worker.name
 
 
 def test_a_blocked_event_loop_costs_none_of_the_worker_s_leases(
@@ -51,5 +51,5 @@ def test_a_blocked_event_loop_costs_none_of_the_worker_s_leases(
     assert app.wait(blocking.id, 30).state is State.COMPLETED
     say(tmp_path, "persist.go")
     say(tmp_path, "linger.go")
-    assert [app.wait(task.id, 10).result["token"] for task in held] == [1, 1]
+    assert [app.wait(task.id, 30).result["token"] for task in held] == [1, 1]
     assert Event.RECOVERED not in {entry.event for entry in assert_balanced(app)}

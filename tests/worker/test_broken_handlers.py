@@ -22,14 +22,14 @@ def app(url: str) -> Iterator[dibs.Dibs]:
 
 
 class Speechless(Exception):
-    """What it says is another end."""
+    """Raises another exception from its message."""
 
     def __str__(self) -> str:
         raise SystemExit(3)
 
 
 class Endless(dibs.Snooze):
-    """Forgets to say how long."""
+    """A Snooze without its duration."""
 
     def __init__(self) -> None: ...
 
@@ -76,10 +76,10 @@ def test_an_error_or_result_that_cannot_be_formatted_fails_the_attempt_and_frees
 
     with app.worker(concurrency=1):
         for handler in (plain, coroutine):
-            failed = handler.enqueue().wait(10)
+            failed = handler.enqueue().wait(30)
             assert failed.error is not None
             assert (failed.state, failed.error.type) == (State.FAILED, error)
-            assert handler.enqueue(fine=True).wait(10).state is State.COMPLETED
+            assert handler.enqueue(fine=True).wait(30).state is State.COMPLETED
 
 
 def test_a_params_type_that_raises_an_unusual_exception_fails_the_attempt(app: dibs.Dibs) -> None:
@@ -93,10 +93,10 @@ def test_a_params_type_that_raises_an_unusual_exception_fails_the_attempt(app: d
 
     with app.worker(concurrency=1):
         for handler in (plain, coroutine):
-            failed = app.enqueue(handler.name, {"picky": {"size": -1}}, max_attempts=1).wait(10)
+            failed = app.enqueue(handler.name, {"picky": {"size": -1}}, max_attempts=1).wait(30)
             assert failed.error is not None
             assert (failed.error.type, failed.error.message) == ("KeyError", "'too small'")
-            assert handler.enqueue(Picky(3)).wait(10).result == 3
+            assert handler.enqueue(Picky(3)).wait(30).result == 3
 
 
 def test_a_thread_that_runs_past_its_timeout_does_not_occupy_a_lane(app: dibs.Dibs) -> None:
@@ -115,9 +115,9 @@ def test_a_thread_that_runs_past_its_timeout_does_not_occupy_a_lane(app: dibs.Di
 
     with app.worker(concurrency=2):
         try:
-            assert hang.enqueue().wait(10).state is State.FAILED
+            assert hang.enqueue().wait(30).state is State.FAILED
             stay.enqueue()
-            assert quick.enqueue().wait(10).state is State.COMPLETED
+            assert quick.enqueue().wait(30).state is State.COMPLETED
         finally:
             enough.set()
 
@@ -140,7 +140,7 @@ def test_a_lane_that_cannot_start_a_thread_releases_its_tasks_and_tries_again(
     monkeypatch.setattr(threading.Thread, "start", refuse_the_first)
     tasks = app.enqueue_many([quick.new() for _ in range(5)])
     with app.worker(concurrency=2):
-        assert {app.wait(task.id, 10).state for task in tasks} == {State.COMPLETED}
+        assert {app.wait(task.id, 30).state for task in tasks} == {State.COMPLETED}
     assert refused
     assert {app.get(task.id).attempts for task in tasks} == {1}
 
@@ -160,16 +160,16 @@ def test_a_task_that_was_cancelled_before_it_started_does_not_run(app: dibs.Dibs
 
     with app.worker(lease=1.5):
         block.enqueue()
-        assert blocking.wait(10)
+        assert blocking.wait(30)
         task = waits.enqueue()
         try:
             until(lambda: app.get(task.id).state is State.CLAIMED)
             app.cancel(task.id)
-            for _ in range(2):  # the answer to a renewal tells the worker; the next one shows that it was heard
+            for _ in range(2):  # the worker learns it from a renewal; the next renewal shows that it has
                 renewed(app, task.id)
         finally:
             enough.set()
-        assert task.wait(10).state is State.CANCELLED
+        assert task.wait(30).state is State.CANCELLED
     assert begun == []
 
 

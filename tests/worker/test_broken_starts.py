@@ -31,7 +31,7 @@ def test_a_worker_that_could_not_start_leaves_no_thread_and_may_start_later(tmp_
     folder.mkdir()
     worker.start()
     try:
-        assert coroutine.enqueue().wait(10).state is State.COMPLETED
+        assert coroutine.enqueue().wait(30).state is State.COMPLETED
     finally:
         assert worker.stop() == 0
         app.close()

@@ -36,7 +36,7 @@ def test_the_context_has_the_task_the_token_and_the_attempt(app: Dibs) -> None:
         return {"id": ctx.task.id, "type": ctx.task.type, "params": ctx.task.params, "token": ctx.token, "n": n}
 
     with app.worker():
-        task = look.enqueue(n=5).wait(10)
+        task = look.enqueue(n=5).wait(30)
     assert task.result == {"id": task.id, "type": "look", "params": {"n": 5}, "token": 3, "n": 5}
 
 
@@ -47,14 +47,14 @@ def test_progress_is_written_while_the_handler_runs(app: Dibs) -> None:
     def far(ctx: Context) -> None:
         ctx.progress(10)
         ctx.progress(40, "almost half")
-        go.wait(10)
+        go.wait(30)
 
     with app.worker():
         task = far.enqueue()
         until(lambda: app.get(task.id).progress == 40)  # type: ignore[union-attr]
         assert app.get(task.id).progress_message == "almost half"  # type: ignore[union-attr]
         go.set()
-        assert task.wait(10).state is State.COMPLETED
+        assert task.wait(30).state is State.COMPLETED
 
 
 @pytest.mark.parametrize("way", ["direct", "served"])
@@ -124,7 +124,7 @@ def test_progress_out_of_bounds_raises_in_the_handler(app: Dibs) -> None:
         ctx.progress(101)
 
     with app.worker():
-        assert "progress" in far.enqueue().wait(10).error.message
+        assert "progress" in far.enqueue().wait(30).error.message
 
 
 def test_the_log_names_the_task(app: Dibs, caplog: pytest.LogCaptureFixture) -> None:
@@ -134,7 +134,7 @@ def test_the_log_names_the_task(app: Dibs, caplog: pytest.LogCaptureFixture) -> 
 
     caplog.set_level(logging.INFO, "dibs.task")
     with app.worker():
-        task = speak.enqueue().wait(10)
+        task = speak.enqueue().wait(30)
     [record] = [record for record in caplog.records if record.name == "dibs.task"]
     assert record.getMessage() == f"task {task.id} (speak, attempt 1): hello there"
     assert (record.task_id, record.task_type, record.attempt, record.more) == (task.id, "speak", 1, 1)  # type: ignore[attr-defined]
@@ -157,7 +157,7 @@ def test_arguments_are_converted_to_their_annotated_types(app: Dibs) -> None:
         arrived.append((box, at, who, many, rate))
 
     with app.worker():
-        assert take.enqueue(Box(1, "x"), moment, who=name, many=[Box(2)]).wait(10).error is None
+        assert take.enqueue(Box(1, "x"), moment, who=name, many=[Box(2)]).wait(30).error is None
     assert arrived == [(Box(1, "x"), moment, name, [Box(2)], 0.5)]
 
 
@@ -184,7 +184,7 @@ def test_new_tasks_are_enqueued_many_at_once(app: Dibs) -> None:
 
     tasks = app.enqueue_many([handler.new(n) for n in range(50) for handler in (double, triple)])
     with app.worker():
-        assert [task.wait(10).result for task in tasks] == [factor * n for n in range(50) for factor in (2, 3)]
+        assert [task.wait(30).result for task in tasks] == [factor * n for n in range(50) for factor in (2, 3)]
 
 
 def test_waiting_for_a_task_gives_up_after_its_timeout(app: Dibs) -> None:
@@ -207,7 +207,7 @@ def test_a_task_of_the_async_client_is_awaited(url: str) -> None:
             async with app.worker():
                 tasks = [await double.enqueue(4), await half.options(priority=1).enqueue(n=3)]
                 tasks += await app.enqueue_many([double.new(1)])
-                return [(await task.wait(10)).result for task in tasks]
+                return [(await task.wait(30)).result for task in tasks]
 
     assert asyncio.run(main()) == [8, 1.5, 2]
 
@@ -221,5 +221,5 @@ def test_a_child_process_reports_its_progress_and_its_log(url: str, workers: Wor
         until(lambda: app.get(task.id).progress == 30, 30)  # type: ignore[union-attr]
         assert app.get(task.id).progress_message == "from afar"  # type: ignore[union-attr]
         say(tmp_path, "speak.go")
-        assert app.wait(task.id, 10).state is State.COMPLETED
+        assert app.wait(task.id, 30).state is State.COMPLETED
         until(lambda: f"task {task.id} (speak_apart, attempt 1): hello" in worker.log)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,6 +21,7 @@ import dibs
 from dibs.server.config import ServerConfig
 from dibs.server.run import serving
 from dibs.store.open import open_store
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 
@@ -98,10 +101,26 @@ def test_the_traceback_of_ctrl_c_shows_the_line_of_the_script_and_little_of_the_
 
 
 def interrupt_once_it_waits(process: subprocess.Popen[str]) -> None:
-    """The script may still be on its way to where it waits: wherever it is, it is inside of the call soon."""
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.5)
+    """Send SIGINT once the main thread has slept for a tenth of a second: then it is inside of the call."""
+    before, since = "", time.monotonic()
+
+    def sleeps() -> bool:
+        nonlocal before, since
+        now = main_thread(process.pid)
+        if now != before or "S (sleeping)" not in now:
+            before, since = now, time.monotonic()
+        return time.monotonic() - since > 0.1
+
+    until(sleeps, 60)
     process.send_signal(signal.SIGINT)
+
+
+def main_thread(pid: int) -> str:
+    """The state of the main thread, and how often it has fallen asleep (man 5 proc)."""
+    status = Path(f"/proc/{pid}/status")
+    if not status.exists():  # not Linux: wherever the script is by then, it is inside of the call
+        return "S (sleeping)"
+    return "".join(line for line in status.read_text().splitlines() if re.match("State|voluntary", line))
 
 
 class Stopped(KeyboardInterrupt):

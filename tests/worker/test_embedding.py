@@ -19,7 +19,7 @@ def test_a_worker_runs_for_as_long_as_its_with_block(url: str) -> None:
         add = declare_add(app)
         before = set(threading.enumerate())
         with app.worker() as worker:
-            assert add.enqueue(1, 2).wait(10).result == 3
+            assert add.enqueue(1, 2).wait(30).result == 3
             assert worker.health.running
         assert not worker.health.running
         left = add.enqueue(3, 4)
@@ -35,12 +35,12 @@ def test_leaving_the_with_block_waits_for_running_tasks(url: str) -> None:
         @app.task
         def held() -> str:
             began.set()
-            go.wait(10)
+            go.wait(30)
             return "done"
 
         with app.worker(grace=30):
             task = held.enqueue()
-            assert began.wait(10)
+            assert began.wait(30)
             threading.Timer(0.1, go.set).start()
         assert app.wait(task.id, 0).result == "done"
 
@@ -60,8 +60,8 @@ def test_inside_async_with_coroutines_run_on_the_callers_event_loop(url: str) ->
             loop = asyncio.get_running_loop()
             async with app.worker():
                 first, second = await where.enqueue(), await thread.enqueue()
-                assert (await first.wait(10)).result is True
-                assert (await second.wait(10)).result is False
+                assert (await first.wait(30)).result is True
+                assert (await second.wait(30)).result is False
             assert [info.state for info in await app.workers()] == [WorkerState.GONE]
 
     asyncio.run(main())
@@ -76,7 +76,7 @@ def test_leaving_async_with_waits_for_coroutines_and_releases_unfinished_tasks(u
             @app.task
             async def quick() -> str:
                 await both_began.wait()
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # the worker is being stopped in the meantime
                 return "done"
 
             @app.task
@@ -87,9 +87,9 @@ def test_leaving_async_with_waits_for_coroutines_and_releases_unfinished_tasks(u
                 finally:
                     stopped.append("stopped")
 
-            async with app.worker(grace=0.5):
+            async with app.worker(grace=1.0):
                 tasks = [await endless.enqueue(), await quick.enqueue()]
-                await asyncio.wait_for(both_began.wait(), 10)
+                await asyncio.wait_for(both_began.wait(), 30)
             return [*[await app.get(task.id) for task in tasks], *stopped]
 
     released, completed, stopped = asyncio.run(main())
@@ -113,7 +113,7 @@ def test_a_worker_lives_in_the_lifespan_of_an_asgi_application(url: str) -> None
                 assert (await receive())["type"] == "lifespan.shutdown"
             await send({"type": "lifespan.shutdown.complete"})
         else:
-            task = await (await greet.enqueue(scope["path"])).wait(10)
+            task = await (await greet.enqueue(scope["path"])).wait(30)
             await send({"type": "http.response.body", "body": task.result.encode()})
 
     async def server() -> list[Any]:
@@ -143,7 +143,7 @@ def test_a_plain_client_s_worker_can_be_awaited_too(url: str) -> None:
                 return id(asyncio.get_running_loop())
 
             async with app.worker():
-                task = await asyncio.to_thread(lambda: loop.enqueue().wait(10))
+                task = await asyncio.to_thread(lambda: loop.enqueue().wait(30))
                 return task.result == id(asyncio.get_running_loop())
 
     assert asyncio.run(main()) is True
@@ -160,7 +160,7 @@ def test_run_async_works_until_it_is_stopped(url: str) -> None:
             worker = app.worker()
             running = asyncio.create_task(worker.run_async())
             task = await add.enqueue(1, 2)
-            assert (await task.wait(10)).result == 3
+            assert (await task.wait(30)).result == 3
             await asyncio.to_thread(worker.stop)
             return await running
 
@@ -179,9 +179,9 @@ def test_run_in_a_thread_that_is_not_the_main_one_ends_with_stop(url: str) -> No
         codes: list[int] = []
         thread = threading.Thread(target=lambda: codes.append(worker.run()))
         thread.start()
-        assert [handler.enqueue(1, 2).wait(10).result for handler in (add, add_async)] == [3, 3]
+        assert [handler.enqueue(1, 2).wait(30).result for handler in (add, add_async)] == [3, 3]
         assert worker.stop() == 0
-        thread.join(10)
+        thread.join(30)
         assert codes == [0]
 
 
@@ -230,11 +230,11 @@ def test_two_workers_in_one_program_share_the_work(url: str) -> None:
 
         @app.task
         def meet() -> None:
-            together.wait(10)
+            together.wait(30)
 
         with app.worker(concurrency=1, worker_id="one"), app.worker(concurrency=1, worker_id="two"):
             tasks = app.enqueue_many([meet.new(), meet.new()])
-            done = [task.wait(10) for task in tasks]
+            done = [task.wait(30) for task in tasks]
         assert {task.state for task in done} == {State.COMPLETED}
         assert {task.worker_id for task in done} == {"one", "two"}
 

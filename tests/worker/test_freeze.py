@@ -24,7 +24,7 @@ def test_a_thawed_worker_does_not_change_a_task_that_another_worker_completed(
     pid = int(until(lambda: heard(tmp_path, "persist.2.began"), 30))
     assert pid == other.process.pid
     say(tmp_path, "persist.go")
-    done = app.wait(task.id, 10)
+    done = app.wait(task.id, 30)
     other.terminate()
     assert other.exit_code() == 0
     assert (done.result, done.attempts) == ({"token": 2, "pid": pid}, 2)
@@ -33,11 +33,11 @@ def test_a_thawed_worker_does_not_change_a_task_that_another_worker_completed(
 
     frozen.thaw()
     until(lambda: (heard(tmp_path, "persist.ended") or "").strip() == "1")  # its handler ends, and has a result
-    assert app.wait(nap.enqueue().id, 10).worker_id == frozen.name  # and it works on
+    assert app.wait(nap.enqueue().id, 30).worker_id == frozen.name  # and it works on
     reports = ("persist, attempt 1): the claim is lost", "persist, attempt 1): the outcome 'completed' came too late")
     until(lambda: any(report in frozen.log for report in reports))
     frozen.terminate()
-    assert frozen.exit_code() == 0  # all that it had to tell has been told
+    assert frozen.exit_code() == 0  # all its reports have been received
     assert app.get(task.id) == done
     assert app.history(task.id) == history
     assert_balanced(app)

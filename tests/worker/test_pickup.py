@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import dibs
 from tests.helpers.consistency import percentile
 from tests.helpers.handlers import nap
-from tests.helpers.waiting import until
+from tests.helpers.waiting import let_pass, until
 from tests.helpers.workers import WorkerProcesses
 
 HOURS = 3600.0
@@ -25,17 +24,16 @@ def test_a_worker_that_has_been_idle_for_long_is_woken_for_a_task_without_pollin
     worker = workers.start(poll=HOURS)
     worker.wait_until_ready(app)
     # Its looks come after 0.25, 0.5, 1, 2, ... seconds: the next is so far away that only a wake-up can be in time.
-    quiet_until = time.monotonic() + 1.9
-    until(lambda: time.monotonic() > quiet_until)
+    let_pass(1.9)
     latencies = []
     for _ in range(20):
-        task = app.wait(nap.enqueue().id, 10)
+        task = app.wait(nap.enqueue().id, 30)
         assert task.claimed_at is not None
         latencies.append((task.claimed_at - task.created_at).total_seconds())
     shown = [f"{1000 * percentile(latencies, part):.1f}" for part in (0.5, 0.95)]
     print(f"from enqueue to claim, in milliseconds: p50 {shown[0]}, p95 {shown[1]}")
-    assert percentile(latencies, 0.5) < 0.1
-    assert max(latencies) < 1
+    assert latencies[0] < 1.5
+    assert percentile(latencies, 0.5) < 0.2  # its looks after a task come after 0.25 seconds
 
 
 def test_a_delayed_task_starts_close_to_its_time(app: dibs.Dibs, workers: WorkerProcesses) -> None:
@@ -43,7 +41,7 @@ def test_a_delayed_task_starts_close_to_its_time(app: dibs.Dibs, workers: Worker
     tasks = [nap.options(delay=delay).enqueue() for delay in (0.3, 0.9, 1.7)]
     late = []
     for task in tasks:
-        done = app.wait(task.id, 10)
+        done = app.wait(task.id, 30)
         assert done.claimed_at is not None
         late.append((done.claimed_at - task.run_at).total_seconds())
     print("late by milliseconds:", [f"{1000 * each:.1f}" for each in late])
@@ -75,22 +73,23 @@ def test_a_worker_that_claimed_fewer_tasks_than_requested_does_not_claim_again_a
         tasks = [blink.enqueue() for _ in range(3)]
         with app.worker(concurrency=8):
             for task in tasks:
-                app.wait(task.id, 10)
+                app.wait(task.id, 30)
             until(lambda: asked and asked[-1][0] == "next_due")
     found = [place for place, (name, claims) in enumerate(asked) if name == "claim" and claims]
     assert found
     assert {asked[place + 1][0] for place in found} == {"next_due"}, asked
 
 
+@pytest.mark.own_connections
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_a_process_ignores_its_own_notifications(url: str) -> None:
     with dibs.Dibs(url) as app, psycopg.connect(url, autocommit=True) as other:
         wakeups = app._store.wakeups
         other.execute("LISTEN dibs")
-        wakeups.wait(wakeups.generation, 5.0)  # it listens
+        wakeups.wait(wakeups.generation, 60)  # it listens
         seen = wakeups.generation
         app.enqueue("t")
-        assert len(list(other.notifies(timeout=10, stop_after=1))) == 1  # so the notification was sent, also to itself
+        assert len(list(other.notifies(timeout=60, stop_after=1))) == 1  # so the notification was sent, also to itself
         other.execute("NOTIFY dibs")
-        wakeups.wait(seen + 1, 10)
+        wakeups.wait(seen + 1, 60)
         assert wakeups.generation == seen + 2  # by its own write at once, and by the other notification

@@ -52,11 +52,11 @@ def test_every_exception_fails_the_attempt_and_the_worker_continues(
 
     with app.worker(concurrency=1, lease=60):
         for handler in (plain, coroutine):
-            task = handler.enqueue().wait(10)
+            task = handler.enqueue().wait(30)
             assert task.state is State.FAILED
             assert (task.error.type, task.error.message) == (raised.__qualname__, "no")
             assert "raise raised" in task.error.traceback
-        assert [handler.enqueue().wait(10).result for handler in (fine, fine_too)] == ["fine", "fine"]
+        assert [handler.enqueue().wait(30).result for handler in (fine, fine_too)] == ["fine", "fine"]
 
 
 def test_a_failed_attempt_is_tried_again_with_backoff_until_none_is_left(app: dibs.Dibs) -> None:
@@ -68,7 +68,7 @@ def test_a_failed_attempt_is_tried_again_with_backoff_until_none_is_left(app: di
         raise ValueError(f"attempt {ctx.attempt}")
 
     with app.worker():
-        task = fails.enqueue().wait(10)
+        task = fails.enqueue().wait(30)
     assert seen == [1, 2, 3]
     assert (task.state, task.attempts, task.error.message) == (State.FAILED, 3, "attempt 3")
 
@@ -81,7 +81,7 @@ def test_retry_sets_the_delay_and_keeps_the_cause(app: dibs.Dibs) -> None:
         return ctx.attempt
 
     with app.worker():
-        task = again.enqueue().wait(10)
+        task = again.enqueue().wait(30)
     assert (task.result, task.attempts) == (2, 2)
     [failed] = [entry for entry in app.history(task.id) if entry.event.value == "failed"]
     assert (failed.to_state, failed.detail["message"]) == (State.SCHEDULED, "the cause")
@@ -95,7 +95,7 @@ def test_snooze_spends_no_attempt(app: dibs.Dibs) -> None:
         return [ctx.token, ctx.attempt]
 
     with app.worker():
-        task = later.enqueue().wait(10)
+        task = later.enqueue().wait(30)
     assert (task.result, task.attempts) == ([4, 1], 1)
     assert events(app, task.id).count("released") == 3
 
@@ -106,7 +106,7 @@ def test_permanent_sends_the_task_to_the_dead_letter_at_once(app: dibs.Dibs) -> 
         raise Permanent("no such customer")
 
     with app.worker():
-        task = hopeless.enqueue().wait(10)
+        task = hopeless.enqueue().wait(30)
     assert (task.state, task.attempts, task.error.message) == (State.FAILED, 1, "no such customer")
 
 
@@ -123,7 +123,7 @@ def test_permanent_keeps_its_message_and_the_traceback_of_its_cause(app: dibs.Di
         raise Permanent from KeyError("who")
 
     with app.worker():
-        task, silent = parse.enqueue().wait(10), parse_silently.enqueue().wait(10)
+        task, silent = parse.enqueue().wait(30), parse_silently.enqueue().wait(30)
     assert (task.error.type, task.error.message, task.error.permanent) == ("ValueError", "bad input", True)
     assert "invalid literal for int()" in task.error.traceback
     assert (silent.error.type, silent.error.message, silent.error.permanent) == ("KeyError", "'who'", True)
@@ -135,7 +135,7 @@ def test_retry_keeps_a_message_of_its_own_and_the_traceback_of_its_cause(app: di
         raise Retry(5, "the upstream is busy") from ValueError("the cause")
 
     with app.worker():
-        task = again.enqueue().wait(10)
+        task = again.enqueue().wait(30)
     assert (task.error.type, task.error.message, task.error.permanent) == ("ValueError", "the upstream is busy", False)
     assert "the cause" in task.error.traceback
 
@@ -148,7 +148,7 @@ def test_a_permanent_failure_is_marked_as_permanent_in_the_log(
         raise Permanent("no such customer")
 
     with app.worker():
-        hopeless.enqueue().wait(10)
+        hopeless.enqueue().wait(30)
     told = [record.message for record in caplog.records if "(hopeless, " in record.message]
     assert len(told) == 1
     assert told[0].endswith("Permanent: no such customer; the failure is permanent, the task is in the dead letter")
@@ -164,8 +164,8 @@ def test_cancel_ends_the_task_as_cancelled(app: dibs.Dibs) -> None:
         raise Cancel("nobody needs it")
 
     with app.worker():
-        assert enough.enqueue().wait(10).state is State.CANCELLED
-        assert enough_too.enqueue().wait(10).state is State.CANCELLED
+        assert enough.enqueue().wait(30).state is State.CANCELLED
+        assert enough_too.enqueue().wait(30).state is State.CANCELLED
 
 
 @dataclass
@@ -200,7 +200,7 @@ def test_a_result_is_stored_as_json(app: dibs.Dibs, returned: Any, kept: Any) ->
 
     with app.worker():
         for task in (give.enqueue(), give_too.enqueue()):
-            done = task.wait(10)
+            done = task.wait(30)
             assert (done.state, done.result) == (State.COMPLETED, kept)
 
 
@@ -215,8 +215,8 @@ def test_a_result_that_is_not_json_fails_permanently_with_a_message(app: dibs.Di
 
     with app.worker():
         task, neighbour = app.enqueue_many([give.new(), fine.new()])
-        dead = task.wait(10)
-        assert neighbour.wait(10).state is State.COMPLETED
+        dead = task.wait(30)
+        assert neighbour.wait(30).state is State.COMPLETED
     assert (dead.state, dead.attempts, dead.result) == (State.FAILED, 1, None)
     print(dead.error.type, dead.error.message)
     assert dead.error.type == "InvalidValue"
@@ -234,7 +234,7 @@ def test_params_that_do_not_fit_the_handler_fail_permanently_with_a_message(
         raise AssertionError("it must not be called")
 
     with app.worker():
-        dead = app.enqueue("resize", params, max_attempts=5).wait(10)
+        dead = app.enqueue("resize", params, max_attempts=5).wait(30)
     assert (dead.state, dead.attempts) == (State.FAILED, 1)
     assert dead.error.type == "InvalidValue"
     assert "resize" in dead.error.message
@@ -247,7 +247,7 @@ def test_an_error_text_that_no_database_can_store_is_stored_with_replacements(ap
         raise ValueError("nul \x00, surrogate \ud800, " + "long " * 100_000)
 
     with app.worker():
-        task = nasty.enqueue().wait(10)
+        task = nasty.enqueue().wait(30)
     assert task.state is State.FAILED
     assert "long long" in task.error.message
 
@@ -258,7 +258,7 @@ def test_a_type_without_a_handler_is_left_alone(app: dibs.Dibs) -> None:
 
     foreign = app.enqueue("unknown")
     with app.worker():
-        assert known.enqueue().wait(10).state is State.COMPLETED
+        assert known.enqueue().wait(30).state is State.COMPLETED
     assert app.get(foreign.id) == foreign
 
 
@@ -269,7 +269,7 @@ def test_an_outcome_is_written_although_another_outcome_of_its_batch_cannot_be(a
 
     tasks = app.enqueue_many([give.new(what) for what in range(20)])
     with app.worker():
-        until(lambda: all(task.wait(10) for task in tasks))
+        until(lambda: all(task.wait(30) for task in tasks))
     ends = [task.wait(0).state for task in tasks]
     assert [n for n, state in enumerate(ends) if state is not State.COMPLETED] == [7]
 

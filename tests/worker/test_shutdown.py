@@ -65,7 +65,7 @@ def test_tasks_claimed_ahead_are_released_at_once(app: dibs.Dibs, workers: Worke
     worker = workers.start(grace=60, concurrency=1)
     held, behind = ahead.hold(app, tmp_path)
     worker.terminate()
-    until(lambda: app.stats().depth.get("pending") == len(behind), 5)
+    until(lambda: app.stats().depth.get("pending") == len(behind))
     assert app.get(held.id).state is State.CLAIMED  # type: ignore[union-attr]
     assert worker.process.poll() is None
     ahead.let_go(held, tmp_path)
@@ -86,7 +86,7 @@ def test_ctrl_c_stops_a_worker_like_sigterm(app: dibs.Dibs, workers: WorkerProce
 
 
 def one_in_each_lane(folder: Path) -> list[Task]:
-    """Tasks that run, and go on until they are let go."""
+    """Tasks that run until the test ends them."""
     tasks: list[Task] = [handler.enqueue(folder=str(folder)) for handler in LANES]  # type: ignore[attr-defined]
     for handler in LANES:
         until(lambda name=handler.name: heard(folder, f"{name}.1.began"), 30)  # type: ignore[misc]

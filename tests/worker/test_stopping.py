@@ -28,7 +28,7 @@ def test_a_handler_sees_a_cancel_request_soon_in_every_lane(
         task = begin(handler, tmp_path)
         asked = time.time()
         assert app.cancel(task.id).state is State.CLAIMED
-        ended = app.wait(task.id, 10)
+        ended = app.wait(task.id, 30)
         seen = float(until(lambda name=handler.name: heard(tmp_path, f"{name}.stopped"))) - asked  # type: ignore[misc]
         print(f"{handler.lane}: seen after {seen:.3f} s, cancelled after {ended.finished_at.timestamp() - asked:.3f} s")
         assert seen < SOON
@@ -45,7 +45,7 @@ def test_a_handler_that_completes_despite_a_cancel_request_completes_its_task(
     task = begin(persist, tmp_path)
     app.cancel(task.id)
     say(tmp_path, "persist.go")
-    assert app.wait(task.id, 10).state is State.COMPLETED
+    assert app.wait(task.id, 30).state is State.COMPLETED
     assert_balanced(app)
 
 
@@ -93,7 +93,7 @@ def test_a_thread_continues_after_its_timeout_while_the_task_is_tried_again(
     assert heard(tmp_path, "persist.ended") is None
     say(tmp_path, "persist.go")
     until(lambda: heard(tmp_path, "persist.ended"))
-    assert app.wait(nap.enqueue().id, 10).state is State.COMPLETED
+    assert app.wait(nap.enqueue().id, 30).state is State.COMPLETED
     assert app.get(task.id).state is State.FAILED  # type: ignore[union-attr]
 
 
@@ -114,7 +114,7 @@ def begin(handler: Any, folder: Path, **options: Any) -> Any:
 
 
 def timed_out_for_good(app: dibs.Dibs, task_id: int) -> None:
-    dead = app.wait(task_id, 10)
+    dead = app.wait(task_id, 30)
     assert (dead.state, dead.attempts) == (State.FAILED, 2)
     assert dead.error is not None
     assert dead.error.type == "TimedOut"

@@ -108,6 +108,19 @@ def test_a_failed_step_fails_its_workflow_and_a_retry_continues_from_it(app: Dib
 # Steps added by steps
 
 
+def test_the_log_does_not_place_a_step_whose_failure_is_ignored_in_the_dead_letter(
+    app: Dibs, caplog: pytest.LogCaptureFixture
+) -> None:
+    with app.workflow("ignoring") as flow:
+        flow.options(on_failure="ignore").step(refuse)
+    with app.worker(**RARELY):
+        assert flow.stored.wait(20).state is COMPLETED
+    assert app.list_dead() == []
+    told = [record.message for record in caplog.records if "(refuse, " in record.message]
+    assert len(told) == 1
+    assert "dead letter" not in told[0]
+
+
 @pytest.mark.parametrize("lane", LANES)
 def test_a_step_fans_out_to_its_own_handler_to_any_depth(app: Dibs, lane: str) -> None:
     handler = in_lane("crawl", lane)
@@ -347,7 +360,7 @@ def test_a_poller_reads_results_and_finalizes_the_workflow(app: Dibs, tmp_path: 
 
     poller = TaskPoller(app, "poller-1", PollerConfig(poll_interval=0.05, max_backoff=0.1))
     assert poller.poll_loop(call) == 3
-    assert app.wait_workflow(started.id, 10).state is COMPLETED
+    assert app.wait_workflow(started.id, 30).state is COMPLETED
     assert [each[0] for each in seen] == ["give", "give", "report"]
     assert sorted(seen[2][1]) == ["give", "give-2"]
 

@@ -74,11 +74,11 @@ def test_a_checkpoint_can_be_stored_with_a_claim_reference(app: Any) -> None:
     assert app.keep_checkpoint(ClaimRef(held.task_id, held.token, WORKER), "downloaded", 1) == 1
 
 
-# Fenced: for each of the three conditions a claim for which only that one says no
+# Fenced: for each of the three conditions a claim that only this condition refuses
 
 
 def taken_over_by_the_same_worker(app: Any, clock: Clock) -> tuple[Any, type[Exception]]:
-    """Only the token says no."""
+    """Only the token is wrong."""
     held = claimed(app)
     clock.advance(61)
     app.recover()
@@ -87,13 +87,13 @@ def taken_over_by_the_same_worker(app: Any, clock: Clock) -> tuple[Any, type[Exc
 
 
 def of_another_worker(app: Any, clock: Clock) -> tuple[Any, type[Exception]]:
-    """Only the worker says no."""
+    """Only the worker is wrong."""
     held = claimed(app)
     return ClaimRef(held.task_id, held.token, "worker-2"), dibs.NotYourClaim
 
 
 def given_back(app: Any, clock: Clock) -> tuple[Any, type[Exception]]:
-    """Only the state says no."""
+    """Only the state is wrong."""
     held = claimed(app)
     clock.advance(61)
     app.recover()

@@ -131,9 +131,9 @@ def test_a_processor_that_loses_a_concurrent_claim_is_refused_with_race_conditio
         ask = "SELECT claimed, token FROM dibs_claim_finalization(%s, %s, 1000)"
         assert first.execute(ask, (order, P1)).fetchone() == (True, 1)
         second = pool.submit(app.claim_finalization, order, P2)
-        until(lambda: waits_for_a_lock(url), 10)
+        until(lambda: waits_for_a_lock(url), 30)
         first.commit()
-        answer = second.result(10)
+        answer = second.result(30)
     message = "Failed to claim: lost the race"
     assert fields_of(answer) == (False, "race_condition", P1, "all_complete", message, None)
     assert [(each.processor, each.reason) for each in app.finalization_attempts(order)] == [
@@ -148,9 +148,9 @@ def test_a_processor_that_waited_for_a_rolled_back_claim_gets_the_finalization(a
     with psycopg.connect(url) as first, ThreadPoolExecutor(1) as pool:
         first.execute("SELECT FROM dibs_claim_finalization(%s, %s, 1000)", (order, P1))
         second = pool.submit(app.claim_finalization, order, P2)
-        until(lambda: waits_for_a_lock(url), 10)
+        until(lambda: waits_for_a_lock(url), 30)
         first.rollback()
-        assert fields_of(second.result(10))[:2] == (True, "claimed")
+        assert fields_of(second.result(30))[:2] == (True, "claimed")
 
 
 def waits_for_a_lock(url: str) -> bool:
@@ -448,7 +448,7 @@ def test_every_finalization_claim_is_recorded_with_its_reason_in_order(app: Any,
 
 def test_a_finalization_claim_of_an_unknown_workflow_is_recorded_too(app: Any, url: str) -> None:
     app.claim_finalization(404, P1)
-    with dibs.Dibs(url) as database:  # a server says of it only that it does not exist
+    with dibs.Dibs(url) as database:  # a server only answers that it does not exist
         [attempt] = database.finalization_attempts(404)
     assert (attempt.claimed, attempt.reason, attempt.processor) == (False, "not_found", P1)
 
@@ -640,7 +640,7 @@ def test_upkeep_repairs_a_workflow_with_wrong_counters(app: Any, url: str) -> No
 
 
 def test_a_step_whose_end_is_reported_twice_is_counted_once(app: Any, url: str) -> None:
-    """An old program ended it, upkeep told the workflow, and its worker tells it too."""
+    """An old program ended the step, upkeep settled it in the workflow, and its worker reports it again."""
     order = start(app, step("a"), step("b"), step("c", "a", "b"))
     held = claim(app, order, "a")
     complete_row = f"UPDATE dibs_tasks SET state = 'completed' WHERE id = {held.task_id}"

@@ -282,7 +282,7 @@ def test_the_reply_to_the_last_outcome_reports_that_the_workflow_is_due_for_fina
     if engine.startswith("http"):
         return  # the server knows, and does it
     assert last.finalize == order
-    assert app.complete(held).finalize is None  # told again, it is not due again
+    assert app.complete(held).finalize is None  # repeated, it is not due again
 
 
 @pytest.mark.database("over HTTP the server finalizes")

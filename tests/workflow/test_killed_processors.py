@@ -145,7 +145,7 @@ def live(dying: Member, clock: Clock, at: int) -> dict[str, Any]:
 
 
 def survive(app: dibs.Dibs) -> None:
-    """What another worker does: a round of upkeep, and whatever waits. Its clock stands still meanwhile."""
+    """Act as another worker: run a round of upkeep, and all waiting tasks. The clock stands still meanwhile."""
     app.upkeep()
     while (claim := app.claim("survivor")) is not None:
         due = end(app, claim)
@@ -154,7 +154,7 @@ def survive(app: dibs.Dibs) -> None:
 
 
 def assert_ended_once(app: dibs.Dibs, workflow_id: int, state: WorkflowState, status: ExecutionStatus) -> None:
-    """The workflow and those in it have ended, and whatever ran for it was begun and ended once."""
+    """The workflow and its sub-workflows have ended, and each task ran and ended once."""
     workflow = app.get_workflow(workflow_id)
     assert workflow is not None
     assert workflow.state is state

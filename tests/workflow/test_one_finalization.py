@@ -32,7 +32,7 @@ def test_workflows_whose_last_steps_end_concurrently_are_finalized_once(url: str
         assert ask_all(members, [{"do": "hold", "queue": queue_of(n)} for n in range(PROCESSORS)]) == [WORKFLOWS] * 8
         tried = race(members, "finish", ids)
         tell_of(tried)
-        assert sorted(each["workflow"] for each in tried) == ids  # one report of each says that it is due
+        assert sorted(each["workflow"] for each in tried) == ids  # one answer of each contains that it is due
         won = [each for each in tried if each["reason"] == ClaimReason.CLAIMED]
         assert len(won) > 0.95 * WORKFLOWS
         app.upkeep()  # workflows that were reported and not claimed have lost nothing

@@ -68,7 +68,7 @@ class WorkflowDriver:
         self.do(self.store.queue.finish([(claim, Failed(Failure("E", "as always"), permanent=True))]))
 
     def finalize(self) -> None:
-        """Whatever is due, and what becomes due by that."""
+        """Run all due finalizations, and those that become due by them."""
         while due := self.store.run(self.store.finalization.due_finalizations()):
             for workflow_id in due:
                 claim = self.do(self.store.finalization.claim_finalization(workflow_id, "p", 30_000_000))
@@ -170,7 +170,7 @@ def test_the_deadline_of_a_retried_sub_workflow_counts_from_its_turn(driver: Wor
     assert driver.now(flow.id).state == WorkflowState.COMPLETED
 
 
-# Going on
+# Continuing
 
 
 def test_retrying_a_step_of_an_ended_sub_workflow_retries_the_outer_workflow(driver: WorkflowDriver) -> None:

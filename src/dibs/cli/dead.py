@@ -42,6 +42,7 @@ COLUMNS = (
     Column("queue"),
     Column("attempts", right=True),
     Column("failed (UTC)"),
+    Column("tags", optional=True),
     Column("error", stretch=True),
 )
 BATCH = 500
@@ -217,7 +218,8 @@ def _row(task: Task) -> tuple[object, ...]:
     attempts = f"{task.attempts}/{task.max_attempts}"
     if task.error is not None and task.error.permanent:
         attempts = f"{attempts} permanent"
-    return task.id, task.type, task.queue, attempts, text.exact(task.finished_at), text.shorten(_error(task), 300)
+    failed_at, tags, error = text.exact(task.finished_at), text.tags(task.tags), text.shorten(_error(task), 300)
+    return task.id, task.type, task.queue, attempts, failed_at, tags, error
 
 
 def _error(task: Task) -> str:

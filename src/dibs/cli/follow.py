@@ -22,7 +22,7 @@ GAP_TIMEOUT = 10.0
 """Seconds to wait for a missing id in the history. Entries behind a gap are printed at once, so a long wait delays
 nothing."""
 
-WIDTHS = (10, 9, 20, 12, 6, 9, 19, 0)
+WIDTHS = (10, 9, 20, 12, 6, 9, 19, 12, 0)
 
 
 def follow(client: Dibs, output: Output, criteria: dict[str, Any], page: dict[str, Any]) -> None:

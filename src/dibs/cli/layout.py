@@ -47,7 +47,7 @@ def sections(snapshot: TopSnapshot, width: int) -> list[TableSection]:
     return [
         _queues(snapshot, width),
         (WORKERS, [_worker(worker) for worker in sorted(snapshot.workers, key=lambda worker: not worker.holds)]),
-        (CLAIMED, [_claimed(task, snapshot) for task in snapshot.running]),
+        (CLAIMED, [_claimed(task, snapshot) for task in snapshot.claimed]),
         (FAILURES, [_failure(task, snapshot) for task in snapshot.failures]),
     ]
 
@@ -126,7 +126,7 @@ def _queues(snapshot: TopSnapshot, width: int) -> TableSection:
 
 
 def _queue(queue: QueueInfo, states: list[str]) -> Cells:
-    return queue.name, "paused" if queue.paused else "", *(f"{queue.depth.get(state, 0):,}" for state in states)
+    return queue.name, queue.condition, *(f"{queue.depth.get(state, 0):,}" for state in states)
 
 
 def _worker(worker: WorkerInfo) -> Cells:

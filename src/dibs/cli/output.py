@@ -52,12 +52,14 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. `stretch`: the column fills the remaining width and is cut if the terminal is narrow."""
+    """A column of a table. `stretch`: the column fills the remaining width and is cut if the terminal is narrow.
+    `optional`: the column is left out if all its cells are empty."""
 
     title: str
     right: bool = False
     stretch: bool = False
     by_state: bool = False
+    optional: bool = False
 
 
 AdvanceProgress = Callable[[int], None]
@@ -129,6 +131,7 @@ class Output:
 
     def print_table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         """Print a table."""
+        columns, rows = _without_empty(columns, list(rows))
         if self.on_terminal:
             with exit_if_pipe_closed():
                 self.console.print(rich_table(columns, rows))
@@ -158,6 +161,12 @@ class Output:
         with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=total)
             yield lambda done: bar.advance(task, done)
+
+
+def _without_empty(columns: Sequence[Column], rows: list[Sequence[object]]) -> tuple[list[Column], list[list[object]]]:
+    """Leave out the optional columns without content."""
+    kept = [n for n, column in enumerate(columns) if not column.optional or any(row[n] for row in rows)]
+    return [columns[n] for n in kept], [[row[n] for n in kept] for row in rows]
 
 
 def rich_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], **options: Any) -> Table:

@@ -1,4 +1,4 @@
-"""`dibs queues`: list, pause and resume queues."""
+"""`dibs queues`: list, show, pause and resume queues."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dibs.cli import text
 from dibs.cli.context import open_client
 from dibs.cli.options import STATES, JsonOption, UrlOption, complete_queue
 from dibs.cli.output import Column
-from dibs.errors import NotAllowed
+from dibs.errors import InvalidValue, NotAllowed
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
     from dibs.model.registry import QueueInfo
 
-app = typer.Typer(help="List, pause and resume queues.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, show, pause and resume queues.", no_args_is_help=True, rich_markup_mode=None)
 
 COLUMNS = (
     Column("queue", stretch=True),
@@ -45,7 +45,41 @@ def list_queues(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption =
 
 def row(queue: QueueInfo) -> tuple[object, ...]:
     """Return the cells of a queue in a list."""
-    return queue.name, "paused" if queue.paused else "", *(queue.depth.get(state, 0) for state in STATES)
+    return queue.name, queue.condition, *(queue.depth.get(state, 0) for state in STATES)
+
+
+@app.command("show")
+def show(ctx: typer.Context, queue: QueueArgument, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Show one queue: its depth by state, whether it is paused, and how far a pause or resume is carried out."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.admin import Queue
+
+        found = next((each for each in client.queues() if each.name == queue), None)
+        if found is None:
+            raise InvalidValue(
+                f"Queue {text.line(queue)} has no task and was never paused.", hint="dibs queues list shows all queues."
+            )
+        if output.as_json:
+            output.print_json(Queue.from_model(found))
+            return
+        output.print_fields([("queue", text.line(found.name)), ("condition", _condition(found)), *_depths(found)])
+
+
+def _condition(queue: QueueInfo) -> str:
+    """Describe the pause of the queue, and how far upkeep has parked or unparked its tasks."""
+    pending = queue.depth.get("pending", 0)
+    if queue.paused_at is not None:
+        progress = (
+            "" if queue.parked == pending else f"; upkeep has parked {queue.parked:,} of {pending:,} pending tasks"
+        )
+        return f"paused since {text.exact(queue.paused_at)} UTC{progress}"
+    if queue.parked:
+        return f"resuming: {queue.parked:,} of {pending:,} pending tasks are not claimable yet"
+    return "open"
+
+
+def _depths(queue: QueueInfo) -> list[tuple[str, str]]:
+    return [(state, f"{queue.depth.get(state, 0):,}") for state in STATES]
 
 
 @app.command("pause")

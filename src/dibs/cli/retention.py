@@ -1,7 +1,12 @@
-"""`dibs retention`: show and change how long finished records are kept."""
+"""`dibs retention`: show and change how long finished records are kept.
+
+The JSON has the shapes of the HTTP API (`dibs.wire.retention`). RECORDS repeats `model.retention.Records`, because
+`--help` must not import the model; a test compares the two.
+"""
 
 from __future__ import annotations
 
+import getpass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +15,10 @@ from dibs.cli import text
 from dibs.cli.context import open_client
 from dibs.cli.options import JsonOption, UrlOption, complete_queue, complete_type
 from dibs.cli.output import Column
+from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from dibs.client import Dibs
     from dibs.model.retention import RetentionChange, RetentionRule
 
 app = typer.Typer(
@@ -99,7 +106,7 @@ def set_rule(
     with open_client(ctx, url, as_json) as (client, output):
         from dibs.wire.retention import ChangedRule
 
-        rule = client.set_retention(records, seconds, queue=queue, type=type, workflow=workflow)
+        rule = _signed(client).set_retention(records, seconds, queue=queue, type=type, workflow=workflow)
         output.print(f"{text.line(rule.target)}: {describe_keep(rule.keep)}.")
         output.print_json(ChangedRule.from_model(rule))
 
@@ -120,9 +127,20 @@ def remove(
         from dibs.model.retention import RetentionTarget
 
         target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
-        client.remove_retention(records, queue=queue, type=type, workflow=workflow)
+        _signed(client).remove_retention(records, queue=queue, type=type, workflow=workflow)
         output.print(f"{text.line(target)}: the rule is removed.")
         output.print_json({"success": True})
+
+
+def _signed(client: Dibs) -> Dibs:
+    """Return the client with the user of the system as the author of its changes, if the user has a usable name.
+
+    A rule deletes data later, so its author must be known. Over HTTP the server records the API key as well.
+    """
+    try:
+        return client.signed(getpass.getuser())
+    except (InvalidValue, KeyError, OSError):  # a container may run as a user without an entry in passwd
+        return client
 
 
 @app.command("changes")

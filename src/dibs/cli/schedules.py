@@ -176,5 +176,7 @@ def _pairs(schedule: Schedule) -> Iterator[tuple[str, str]]:
         yield "timeout", f"{schedule.timeout:g} s"
     if schedule.tags:
         yield "tags", text.line(", ".join(schedule.tags))
-    yield "set by", schedule.source
+    yield "set by", "hand, since its declaration in code" if schedule.overridden else schedule.source
+    if schedule.overridden:
+        yield "declared in code", text.compact(schedule.declared)
     yield "params", text.pretty(schedule.params)

@@ -16,7 +16,7 @@ from dibs.model.task import FINAL, Task
 from dibs.wire import admin, tasks
 from dibs.wire.fields import to_text
 
-RUNNING, FAILURES = 50, 10
+CLAIMED, FAILURES = 50, 10
 MINUTE = 60.0
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -31,7 +31,7 @@ class TopSnapshot:
     stats: Stats
     queues: list[QueueInfo]
     workers: list[WorkerInfo]
-    running: list[Task]
+    claimed: list[Task]
     failures: list[Task]
 
     @property
@@ -45,10 +45,19 @@ def take_snapshot(client: Dibs) -> TopSnapshot:
     began = time.monotonic()
     stats, queues = client.stats(), client.queues()
     workers = [worker for worker in client.workers() if worker.state is not WorkerState.GONE]
-    running = client.list_tasks(state="claimed", limit=RUNNING)
+    claimed = client.list_tasks(state="claimed", limit=CLAIMED)
     failures = client.list_tasks(state="failed", limit=FAILURES)
     took = time.monotonic() - began
-    return TopSnapshot(text.public_url(client.url), datetime.now(UTC), took, stats, queues, workers, running, failures)
+    return TopSnapshot(
+        url=text.public_url(client.url),
+        at=datetime.now(UTC),
+        took=took,
+        stats=stats,
+        queues=queues,
+        workers=workers,
+        claimed=claimed,
+        failures=failures,
+    )
 
 
 def to_json(snapshot: TopSnapshot) -> dict[str, Any]:
@@ -60,7 +69,7 @@ def to_json(snapshot: TopSnapshot) -> dict[str, Any]:
         "per_second": snapshot.per_second,
         "queues": [admin.Queue.from_model(queue) for queue in snapshot.queues],
         "workers": [admin.Worker.from_model(worker) for worker in snapshot.workers],
-        "running": [tasks.Task.from_model(task) for task in snapshot.running],
+        "claimed": [tasks.Task.from_model(task) for task in snapshot.claimed],
         "failures": [tasks.Task.from_model(task) for task in snapshot.failures],
     }
 

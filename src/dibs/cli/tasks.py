@@ -51,6 +51,7 @@ COLUMNS = (
     Column("prio", right=True),
     Column("attempts", right=True),
     Column("created (UTC)"),
+    Column("tags", optional=True),
     Column("params", stretch=True),
 )
 
@@ -116,8 +117,8 @@ def row(task: Task) -> tuple[object, ...]:
     """Return the cells of a task in a list."""
     attempts = f"{task.attempts}/{task.max_attempts}"
     params = text.shorten(text.compact(task.params), 200)
-    created = text.exact(task.created_at)
-    return task.id, task.state.value, task.type, task.queue, task.priority, attempts, created, params
+    content = task.priority, attempts, text.exact(task.created_at), text.tags(task.tags), params
+    return task.id, task.state.value, task.type, task.queue, *content
 
 
 @app.command("show")

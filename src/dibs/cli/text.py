@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +47,11 @@ def json_line(encoded: str) -> str:
 def shorten(text: str, width: int) -> str:
     """Shorten the text to `width` characters, with an ellipsis."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def tags(names: Sequence[str]) -> str:
+    """Return the tags of a task as one cell of a list, shortened; `dibs tasks show` prints them all."""
+    return shorten(",".join(names), 40)
 
 
 def exact(at: datetime | None) -> str:

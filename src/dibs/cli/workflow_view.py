@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from dibs.cli.workflow_text import Signs, StyledLine, format_duration
 from dibs.errors import InvalidValue, WorkflowNotFound
 from dibs.model.finalization import ExecutionContext
 from dibs.model.workflow import NewWorkflow, Step, Workflow
-from dibs.wire.fields import whole_numbers
+from dibs.wire.fields import readable, whole_numbers
 from dibs.wire.finalization import Context
 from dibs.wire.workflows import Step as WireStep
 from dibs.wire.workflows import Workflow as WireWorkflow
@@ -216,5 +215,5 @@ def _content(file: str) -> str:
 
 def _readable(error: msgspec.ValidationError) -> str:
     """Return the error text with `workflow` for the root of the path, and without regular expressions."""
-    words = re.sub(r"`str` matching regex '[^']*'", "one line without control characters", str(error))
+    words = readable(error)
     return words[:1].lower() + words[1:].replace("`$", "`workflow")

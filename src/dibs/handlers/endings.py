@@ -81,7 +81,7 @@ def _with_cause(error: Ending, message: str | None) -> Failure:
     cause = describe(error.__cause__)
     if message is None:
         return cause
-    return Failure(cause.type, clean_text(message), describe(error).traceback)
+    return Failure(cause.type, redact(clean_text(message)), describe(error).traceback)
 
 
 def describe(error: BaseException | Failure | str) -> Failure:

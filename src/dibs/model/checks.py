@@ -93,7 +93,8 @@ def check_tags(tags: Any) -> None:
         raise InvalidValue(f"tags has {len(tags)} entries; the limit is {MAX_TAGS}.")
     for tag in tags:
         if type(tag) is str and not 1 <= len(tag) <= MAX_TAG:
-            raise InvalidValue(f"A tag must have 1 to {MAX_TAG} characters; {tag!r:.80} has {len(tag):,}.")
+            shown = repr(tag if len(tag) <= MAX_TAG else f"{tag[:MAX_TAG]}…")
+            raise InvalidValue(f"A tag must have 1 to {MAX_TAG} characters; {shown} has {len(tag):,}.")
         check_name(tag, "A tag")
         if not _tag.fullmatch(tag):
             hint = "Write a tag without commas, quotes and backslashes, and without spaces at its ends."

@@ -15,12 +15,19 @@ from dibs.model.task import Task
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
-    """A queue: whether it is paused, and the number of its tasks in each state."""
+    """A queue: whether it is paused, and the number of its tasks in each state. `parked`: how many of its pending tasks
+    are parked: while the queue is paused, upkeep parks all of them; after a resume it unparks them."""
 
     name: str
     paused: bool
     paused_at: datetime | None
     depth: dict[str, int]
+    parked: int = 0
+
+    @property
+    def condition(self) -> str:
+        """`paused`, `resuming` (the queue is not paused, and some of its tasks are still parked), or nothing."""
+        return "paused" if self.paused else "resuming" if self.parked else ""
 
 
 STALE_AFTER = 5 * 60 * 1_000_000

@@ -37,6 +37,9 @@ class Backoff(msgspec.Struct, frozen=True):
         return exponential_delay(failures, self.base, self.cap)
 
 
+DEFAULT_BACKOFF = Backoff()
+
+
 def exponential_delay(failures: int, base: float, cap: float) -> float:
     """`base` seconds after the first failure, doubled with each further failure, at most `cap`."""
     return min(cap, base * 2.0 ** min(failures - 1, MAX_DOUBLINGS))

@@ -12,7 +12,7 @@ import msgspec
 from dibs.codec import MAX_NAME, check_name
 from dibs.errors import InvalidValue
 from dibs.model.cron import check_cron, check_timezone
-from dibs.model.retry import Backoff
+from dibs.model.retry import DEFAULT_BACKOFF, Backoff
 from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask
 from dibs.model.workflow import check_type
 
@@ -47,7 +47,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     timeout: float | None = None
-    backoff: Backoff = Backoff()
+    backoff: Backoff = DEFAULT_BACKOFF
     tags: Sequence[str] = []
 
     def __post_init__(self) -> None:
@@ -63,7 +63,8 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A schedule as read from the store."""
+    """A schedule as read from the store. A schedule that was set by hand stays as it is until its declaration in code
+    changes. `declared`: the values that the code declares, if any; see `overridden`."""
 
     name: str
     cron: str
@@ -85,6 +86,12 @@ class Schedule(msgspec.Struct, frozen=True):
     last_task_id: int | None = None
     last_error: str | None = None  # why the last tick was refused
     tags: list[str] = []
+    declared: dict[str, Any] | None = None
+
+    @property
+    def overridden(self) -> bool:
+        """True if the schedule is declared in code, and was set by hand since that declaration."""
+        return self.declared is not None and self.source == "command"
 
 
 def task_of(schedule: NewSchedule | Schedule, tick: datetime | None = None) -> NewTask:

@@ -211,12 +211,20 @@ class FoundTasks(msgspec.Struct, frozen=True):
     looked: int
 
 
+PAGE_CONTENT = 4 * 1024 * 1024
+"""The largest content of one page that a server reads, in characters of params, results and errors; at least one task.
+One task may have two megabytes, and a page a thousand tasks: decoding them all would take gigabytes, and minutes in
+which an event loop does nothing else."""
+
+
 class TaskPage(msgspec.Struct, frozen=True):
-    """The result of a search with complete tasks; `cursor` and `looked` as in `FoundTasks`."""
+    """The result of a search with complete tasks; `cursor` and `looked` as in `FoundTasks`. `cut`: the page has ended
+    before its limit, because of its content."""
 
     tasks: list[Task]
     cursor: int | None
     looked: int
+    cut: bool = False
 
 
 REDRIVE_BATCH = 500

@@ -1,4 +1,8 @@
-"""Statistics: counts by state, latencies, groups of errors, changes since a position in the history, database size."""
+"""Statistics: counts by state, latencies, groups of errors, changes since a position in the history, database size.
+
+`Stats` is public (`app.stats()`, `/api/stats`): add fields with a default. The other types are internal to the store
+and the server, which keeps counts up to date with them (decision 27).
+"""
 
 from __future__ import annotations
 
@@ -127,10 +131,12 @@ class ChangesSince(msgspec.Struct, frozen=True):
 
 
 class WorkersAndPauses(msgspec.Struct, frozen=True):
-    """The registered workers (without the tasks they hold), and the paused queues with the time of their pause."""
+    """The registered workers (without the tasks they hold), and the paused queues with the time of their pause.
+    `resuming`: the queues that were resumed and may still have parked tasks."""
 
     workers: list[WorkerInfo]
     paused: dict[str, datetime]
+    resuming: frozenset[str] = frozenset()
 
 
 MAX_GROUP_MESSAGE = 300

@@ -12,10 +12,13 @@ import msgspec
 from dibs.codec import check_name
 from dibs.errors import InvalidValue
 from dibs.model.checks import check_integer, check_moment, check_seconds, check_tags, check_trace
-from dibs.model.retry import Backoff
+from dibs.model.retry import DEFAULT_BACKOFF, Backoff
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
+NO_TAGS: tuple[str, ...] = ()
+"""The default of `NewTask.tags`: a tuple, because msgspec would make a new list for every task."""
+
 MAX_PRIORITY = 2**31 - 1
 MAX_MAX_ATTEMPTS = 1_000_000
 
@@ -165,10 +168,10 @@ class NewTask(msgspec.Struct, frozen=True):
     run_at: datetime | None = None
     timeout: float | None = None
     key: str | None = None
-    backoff: Backoff = Backoff()
+    backoff: Backoff = DEFAULT_BACKOFF
     trace: str | None = None
     """The W3C traceparent of the span that enqueues the task."""
-    tags: Sequence[str] = []
+    tags: Sequence[str] = NO_TAGS
 
     def __post_init__(self) -> None:
         check_name(self.type, "The task type")
@@ -178,7 +181,7 @@ class NewTask(msgspec.Struct, frozen=True):
             check_name(self.key, "The key")
         if self.trace is not None:
             check_trace(self.trace)
-        if self.tags != []:
+        if self.tags is not NO_TAGS:
             check_tags(self.tags)
         check_integer(self.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
         check_integer(self.max_attempts, "max_attempts", 1, MAX_MAX_ATTEMPTS)

@@ -52,6 +52,14 @@ class Pruned(msgspec.Struct, frozen=True):
     next: PrunePosition | None = None
 
 
+class QueuesToPark(msgspec.Struct, frozen=True):
+    """Queues whose tasks upkeep must park or unpark. `paused`: paused queues with tasks that are not parked. `resumed`:
+    queues that are not paused and may have parked tasks."""
+
+    paused: list[str]
+    resumed: list[str]
+
+
 class Upkept(msgspec.Struct, frozen=True):
     """The number of rows that one round of upkeep changed, by kind."""
 

@@ -382,6 +382,6 @@ def _doubled(task_id: int, tokens: list[int], retried: list[int]) -> Iterator[Vi
 
 
 def _unconfirmed(response: Acknowledged) -> Violation:
-    who = "a client" if response.worker_id is None else response.worker_id
-    message = f"{who} received {response.event} under token {response.token}, which is not in the history"
+    client = "a client" if response.worker_id is None else response.worker_id
+    message = f"{client} received {response.event} under token {response.token}, which is not in the history"
     return Violation(Code.NOT_RECORDED, response.task_id, message)

@@ -1,4 +1,8 @@
-"""The configuration of a server, validated when it is created."""
+"""The configuration of a server, validated when it is created.
+
+A new option also needs a parameter of `dibs server` (`cli/server.py`). Keep the refusals: they protect servers that are
+reachable from other machines.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from dibs.model.statistics import (
     WorkersAndPauses,
 )
 from dibs.model.task import NewTask, Task
-from dibs.model.upkeep import Check, Pruned, PrunePosition
+from dibs.model.upkeep import Check, Pruned, PrunePosition, QueuesToPark
 from dibs.model.workflow import (
     FoundWorkflows,
     NewStep,
@@ -53,23 +53,18 @@ T = TypeVar("T")
 StoreClock = Callable[[], int]
 """Returns the time as microseconds since 1970. Tests give a store a clock of their own."""
 
-Partition = dict[str, Any]
-"""A claim partition: the pending tasks of a queue and type with the same number of attempts left. Every filter of a
-claim selects partitions, and every order is an index that begins with the partition, so a claim reads only the tasks
-that it takes."""
-
 
 class NumbersMissing(Exception):
-    """Raised by a claim before it has claimed anything: tasks of these partitions have no random-order numbers yet.
+    """Raised by a claim in random order before it has claimed anything: tasks have no random-order numbers yet.
 
-    Random-order numbers are stored only in partitions that are claimed in random order, so the first such claim finds
-    none. The procedures `claim` and `exchange` run `number_partitions`, which needs short transactions of its own, and
+    Random-order numbers are stored only in stores that are claimed in random order, so the first such claim finds none.
+    The procedures `claim` and `exchange` run `number_random_order`, which needs short transactions of its own, and
     begin again.
     """
 
-    def __init__(self, order: str, partitions: list[Partition]) -> None:
+    def __init__(self, order: str) -> None:
         super().__init__(order)
-        self.order, self.partitions = order, partitions
+        self.order = order
 
 
 class Observer:
@@ -100,13 +95,14 @@ class QueueOperations(Protocol):
         """Up to `count` tasks, each under its next token, for this worker alone. Never more than requested; fewer only
         if no others are pending that pass the filters. Claimed `ahead`, a task counts as not started. With the
         `request` id of an earlier claim of this worker: the tasks of that claim that the worker still holds, if any.
-        Raises NumbersMissing if the random order needs numbers first: see `number_partitions`."""
+        Raises NumbersMissing if the random order needs numbers first: see `number_random_order`."""
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
         """Claim this task, to start now. Raises AlreadyClaimed, NotClaimable or TaskNotFound."""
 
-    def peek(self, filters: Filters) -> Operation[list[Task]]:
-        """The tasks that a claim would take now. Advisory."""
+    def peek(self, filters: Filters, content: int | None = ...) -> Operation[list[Task]]:
+        """The tasks that a claim would take now. Advisory. With `content`: only the first tasks, of so many characters
+        at most (a server chooses its own limit)."""
 
     def finish(self, reports: Sequence[tuple[AnyClaim, Outcome]]) -> Operation[list[Finished | DibsError]]:
         """Each outcome is written if its token is live, and answered on its own. The same outcome with the same content
@@ -149,8 +145,9 @@ class TaskOperations(Protocol):
     def get(self, task_id: int) -> Operation[Task | None]:
         """The task, or None."""
 
-    def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
-        """A page of tasks by state, type and queue, newest first. The other filters are for `find`."""
+    def list_tasks(self, which: TaskFilter, content: int | None = ...) -> Operation[TaskPage]:
+        """A page of tasks by state, type and queue, newest first. The other filters are for `find`. The page ends
+        before its limit where its tasks have more than `content` characters (a server chooses its own limit)."""
 
     def find(self, which: TaskSearch, span: int = ...) -> Operation[TaskPage]:
         """The newest matching tasks. A key, or a state with few tasks, is found by an index; otherwise the next `span`
@@ -530,10 +527,10 @@ class DatabaseQueue(QueueOperations, Protocol):
         """As `claim`, for several workers that request the same kind of task. The first requests get the first tasks.
         Returns the claims of each request."""
 
-    def number_partitions(self, order: str, partitions: Sequence[Partition]) -> Operation[list[Partition]]:
-        """Give waiting tasks of these partitions their random-order numbers, for a short time. From now on new tasks of
-        these partitions get their numbers when they are enqueued. Returns the partitions that are not done. Wakes the
-        claims that found nothing while this operation locked tasks."""
+    def number_random_order(self, order: str) -> Operation[bool]:
+        """Give waiting tasks their random-order numbers, for a short time. From now on new tasks get their numbers when
+        they become pending. Returns whether tasks without a number are left. Wakes the claims that found nothing while
+        this operation locked tasks."""
 
 
 class DatabaseTasks(TaskOperations, Protocol):
@@ -685,9 +682,11 @@ class DatabaseStatistics(StatisticsOperations, Protocol):
         """The waiting and running times of the last completed tasks; of these queues among the last of all, where they
         are given."""
 
-    def error_groups(self, queues: Sequence[str] | None = None, limit: int = ...) -> Operation[ErrorGroups]:
-        """The newest failed tasks (of these queues), grouped by type, error and message, the most frequent first. This
-        takes some 20 ms of Python for 10,000 tasks, too long for an event loop."""
+    def error_groups(
+        self, queues: Sequence[str] | None = None, limit: int = ..., tags: Sequence[str] | None = None
+    ) -> Operation[ErrorGroups]:
+        """The newest failed tasks (of these queues, with all of these tags), grouped by type, error and message, the
+        most frequent first. This takes some 20 ms of Python for 10,000 tasks, too long for an event loop."""
 
     def save_sample(self, at: int, body: str) -> Operation[bool]:
         """Save the sample of this minute (microseconds). True for exactly one of the processes that save one."""
@@ -706,7 +705,21 @@ class DatabaseStatistics(StatisticsOperations, Protocol):
 
 
 class DatabaseUpkeep(UpkeepOperations, Protocol):
-    """Upkeep for callers that are limited to some queues."""
+    """Upkeep that a server does by itself, and for callers that are limited to some queues."""
+
+    def queues_to_park(self) -> Operation[QueuesToPark]:
+        """Some of the paused queues whose tasks are not all parked, and of the resumed queues that still have parked
+        tasks. A parked task is pending, and outside of the indexes that claims read."""
+
+    def park(self, queue: str, limit: int = ...) -> Operation[int]:
+        """Park the first tasks of the queue, if the queue is paused. Returns their number."""
+
+    def unpark(self, queue: str, limit: int = ...) -> Operation[int]:
+        """Make the first parked tasks of the queue claimable, if the queue is not paused. Returns their number."""
+
+    def end_random_orders(self) -> Operation[int]:
+        """End the random orders that no claim has used for a day: tasks that become pending get no more numbers.
+        Returns how many orders ended."""
 
     def next_due(self, only: Sequence[str] | None = None) -> Operation[float | None]:
         """As in UpkeepOperations; of these queues only, where they are given."""

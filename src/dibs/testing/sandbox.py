@@ -187,7 +187,7 @@ class Sandbox:
         tasks: list[Task] = []
         while page := self._run(
             self._store.tasks.list_tasks(TaskFilter(limit=PAGE, cursor=tasks[-1].id if tasks else None))
-        ):
+        ).tasks:
             tasks += page
         return tasks[::-1]
 

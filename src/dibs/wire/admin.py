@@ -41,16 +41,27 @@ class Queue(msgspec.Struct, frozen=True):
     paused: bool
     paused_at: Timestamp | None
     depth: dict[str, int]
+    parked: int = 0
 
     @classmethod
     def from_model(cls, queue: QueueInfo) -> Self:
         """The queue as JSON."""
-        return cls(name=queue.name, paused=queue.paused, paused_at=to_text_or_none(queue.paused_at), depth=queue.depth)
+        return cls(
+            name=queue.name,
+            paused=queue.paused,
+            paused_at=to_text_or_none(queue.paused_at),
+            depth=queue.depth,
+            parked=queue.parked,
+        )
 
     def to_model(self) -> QueueInfo:
         """The queue."""
         return QueueInfo(
-            name=self.name, paused=self.paused, paused_at=to_datetime_or_none(self.paused_at), depth=self.depth
+            name=self.name,
+            paused=self.paused,
+            paused_at=to_datetime_or_none(self.paused_at),
+            depth=self.depth,
+            parked=self.parked,
         )
 
 

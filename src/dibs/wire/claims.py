@@ -265,7 +265,7 @@ class NoneAvailable(msgspec.Struct, frozen=True):
 
 # References to claims
 
-Text = Annotated[str, Meta(description="Kept whatever it contains; a very long text keeps its end.")]
+Text = Annotated[str, Meta(description="Any text; of a very long text the end is stored.")]
 Batch = Meta(max_length=MAX_BATCH)
 
 

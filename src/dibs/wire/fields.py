@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from dibs.codec import MAX_NAME, encode
-from dibs.model.checks import MAX_SECONDS, MAX_TAG, MAX_TAGS, TAG, TRACEPARENT
+from dibs.model.checks import MAX_SECONDS, MAX_TAG, MAX_TAGS, TAG, TAGS_IN_QUERY, TRACEPARENT
 from dibs.model.claim import MAX_BATCH
 from dibs.model.schedule import MAX_SCHEDULE_NAME
 from dibs.model.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY
@@ -20,12 +20,28 @@ MOMENT = r"^(?!000[01]|9999)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d(\.\d+)?([Zz]|[+
 """RFC 3339 without leap seconds, and without the first and last years, where a time zone could exceed the range of
 datetime."""
 
+ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f]+$"
+ID = "^[A-Za-z0-9_-]+$"
+RATE_LIMIT = "^(none|([1-9][0-9]{0,8}|1000000000)/(second|minute|hour|day))$"
+NO_NUL = r"^[^\x00]+$"
+PATTERNS = {
+    ONE_LINE: "one line without control characters",
+    ID: "letters, digits, dashes and underscores",
+    TRACEPARENT: "a W3C traceparent: 00-<trace>-<span>-<flags>",
+    TAG: "a tag: one line without commas, quotes and backslashes, and without spaces at its ends",
+    TAGS_IN_QUERY: f"1 to {MAX_TAGS} tags of 1 to {MAX_TAG} characters, separated by commas",
+    MOMENT: "a time with its time zone, such as 2025-11-12T10:30:00Z",
+    RATE_LIMIT: "a rate limit: a number of requests a second, minute, hour or day, such as 600/minute; or none",
+    NO_NUL: "a text without null characters",
+}
+"""The regular expressions of fields, in words for error messages."""
+
 Name = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=MAX_NAME,
-        pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
+        pattern=ONE_LINE,
         description="One line of 1 to 255 characters.",
     ),
 ]
@@ -34,7 +50,7 @@ WorkerId = Annotated[
     Meta(
         min_length=1,
         max_length=255,
-        pattern="^[A-Za-z0-9_-]+$",
+        pattern=ID,
         description="The name that the worker has chosen.",
         examples=["worker-youtube-01"],
     ),
@@ -44,7 +60,7 @@ RequestId = Annotated[
     Meta(
         min_length=1,
         max_length=64,
-        pattern="^[A-Za-z0-9_-]+$",
+        pattern=ID,
         description="A new id for this claim. If the answer is lost, a repetition with the same id returns the tasks "
         "of the first claim instead of claiming more.",
     ),
@@ -120,7 +136,7 @@ ScheduleName = Annotated[
     Meta(
         min_length=1,
         max_length=MAX_SCHEDULE_NAME,
-        pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
+        pattern=ONE_LINE,
         description=f"One line of 1 to {MAX_SCHEDULE_NAME} characters.",
         examples=["nightly-report"],
     ),
@@ -128,12 +144,20 @@ ScheduleName = Annotated[
 Limit = Annotated[
     str,
     Meta(
-        pattern="^(none|([1-9][0-9]{0,8}|1000000000)/(second|minute|hour|day))$",
+        pattern=RATE_LIMIT,
         description='Requests in a second, minute, hour or day; or "none".',
         examples=["600/minute"],
     ),
 ]
 Params = Annotated[dict[str, Any], Meta(description="Any JSON object.", examples=[{"video_id": "abc123"}])]
+
+
+def readable(error: Exception) -> str:
+    """The text of a validation error, with words instead of the regular expression of a field."""
+    text = str(error)
+    for pattern, words in PATTERNS.items():
+        text = text.replace(f"`str` matching regex {pattern!r}", words)
+    return text
 
 
 Timestamp = Annotated[

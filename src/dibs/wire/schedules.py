@@ -117,6 +117,10 @@ class Schedule(msgspec.Struct, frozen=True):
     last_at: Timestamp | None
     last_task_id: int | None
     last_error: str | None
+    declared: Annotated[
+        JsonObject | None, Meta(description="What the code of a program declares; null if no code declares it.")
+    ] = None
+    overridden: Annotated[bool, Meta(description="The schedule was set by hand since its declaration in code.")] = False
 
     @classmethod
     def from_model(cls, schedule: model_schedule.Schedule) -> Self:
@@ -142,6 +146,8 @@ class Schedule(msgspec.Struct, frozen=True):
             last_at=to_text_or_none(schedule.last_at),
             last_task_id=schedule.last_task_id,
             last_error=schedule.last_error,
+            declared=schedule.declared,
+            overridden=schedule.overridden,
         )
 
     def to_model(self) -> model_schedule.Schedule:
@@ -167,6 +173,7 @@ class Schedule(msgspec.Struct, frozen=True):
             last_at=to_datetime_or_none(self.last_at),
             last_task_id=self.last_task_id,
             last_error=self.last_error,
+            declared=self.declared,
         )
 
 

@@ -19,9 +19,10 @@ from dibs.model.claim import MAX_BATCH, Claim
 from dibs.model.construct import constructor
 from dibs.model.retry import YEAR
 from dibs.model.search import MAX_TEXT, BulkResult, DeadFilter, TaskFilter, TaskMatch, TaskPage, TaskSearch
-from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask, SetAside, State
+from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NO_TAGS, NewTask, SetAside, State
 from dibs.wire.fields import (
     MOMENT,
+    NO_NUL,
     IdempotencyKey,
     JsonObject,
     MaxAttempts,
@@ -51,7 +52,6 @@ from dibs.wire.fields import (
 MAX_REDRIVE = 10_000
 """The largest number of tasks of the dead letter that one request retries or discards."""
 
-_DEFAULT_BACKOFF = model_retry.Backoff()
 
 # A stored task
 
@@ -300,7 +300,7 @@ class BackoffBody(RequestBody, frozen=True):
     @classmethod
     def from_model(cls, backoff: model_retry.Backoff) -> BackoffBody | None:
         """The backoff to send; None if it is the default of the server."""
-        return None if backoff == _DEFAULT_BACKOFF else cls(base=backoff.base, cap=backoff.cap)
+        return None if backoff == model_retry.DEFAULT_BACKOFF else cls(base=backoff.base, cap=backoff.cap)
 
     def to_model(self) -> model_retry.Backoff:
         """The backoff."""
@@ -309,7 +309,7 @@ class BackoffBody(RequestBody, frozen=True):
 
 def backoff_of(body: BackoffBody | None) -> model_retry.Backoff:
     """The requested backoff, or the default."""
-    return _DEFAULT_BACKOFF if body is None else body.to_model()
+    return model_retry.DEFAULT_BACKOFF if body is None else body.to_model()
 
 
 class TaskOptions(RequestBody, frozen=True):
@@ -338,7 +338,12 @@ class TaskOptions(RequestBody, frozen=True):
         return _new_task(self, task_type, key, backoff_of(self.backoff))
 
 
-_new_task = constructor(NewTask, source=TaskOptions, also=("type", "key", "backoff"))
+def tags_to_model(tags: list[str]) -> Sequence[str]:
+    """The tags of a new task; no tags as the model has them by default."""
+    return tags or NO_TAGS
+
+
+_new_task = constructor(NewTask, source=TaskOptions, also=("type", "key", "backoff"), tags=tags_to_model)
 
 
 def checked_params(params: Any) -> Any:
@@ -396,7 +401,7 @@ OfText = Annotated[
     Meta(
         min_length=1,
         max_length=MAX_TEXT,
-        pattern=r"^[^\x00]+$",
+        pattern=NO_NUL,
         description="Only tasks with this text in their params, or in their error's type and message.",
     ),
 ]

@@ -272,7 +272,7 @@ class Workflow(msgspec.Struct, frozen=True):
     error: Annotated[Failure | None, Meta(description="The error of a failed workflow.")]
     queues: Annotated[list[str], Meta(description="The queues of its tasks.")]
     step_of: Annotated[int | None, Meta(description="The step that represents the workflow in its outer workflow.")]
-    root_id: Annotated[int, Meta(description="The outermost workflow; itself if it is no sub-workflow.")]
+    root_id: Annotated[int, Meta(description="The outermost workflow; its own id without an outer workflow.")]
     finalizer_id: Annotated[int | None, Meta(description="The task that runs once, after all steps.")]
     finalization: Finalization
 

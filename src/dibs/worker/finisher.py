@@ -199,7 +199,9 @@ def _log_failure(attempt: Attempt, outcome: Failed, result: Finished) -> None:
     if result.run_at is not None and result.will_retry:
         then = f"the next attempt is due at {result.run_at:%H:%M:%S} UTC"
     else:
-        then = "the task is in the dead letter" if result.state is State.FAILED else f"the task is {result.state}"
+        # A step may be in the dead letter or not: its workflow may ignore the failure.
+        dead = result.state is State.FAILED and attempt.claim.task.workflow_id is None
+        then = "the task is in the dead letter" if dead else f"the task is {result.state}"
         then = f"the failure is permanent, {then}" if outcome.permanent else then
     about = attempt.log_fields(
         "task.failed",

@@ -68,7 +68,7 @@ class ServiceThread(ABC):
 
     def _log(self, error: Exception) -> None:
         if not isinstance(error, StoreError):  # StoreAccess logs those, once for all service threads
-            about = {"event": "part.failed", "part": self.name}
+            about = {"event": "service.failed", "service": self.name}
             logger.error("%s failed and will try again", self.name, exc_info=error, extra=about)
 
 

@@ -155,7 +155,7 @@ def test_a_limited_key_leaves_steps_of_workflows_with_other_queues_unchanged(sit
     workflow = app.start_workflow(dibs.NewWorkflow(name="order", steps=steps))
     step = app.steps(workflow.id)[0].task_id
     app.fail(app.claim_by_id(step, "w-1"), "broken", permanent=True)
-    finalize_due(app)  # it has failed, and may go on
+    finalize_due(app)  # it has failed, and may continue
     assert do_all(site.visitor("admin", queues=["mine"]), action="redrive")[0] == 0
     assert app.get(step).state == "failed"  # type: ignore[union-attr]
     assert do_all(site.visitor("admin"), action="redrive")[0] == 1

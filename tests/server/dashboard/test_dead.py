@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.server.dashboard.test_bulk import do_all, states
 from tests.server.dashboard.test_tasks import EVIL, ids
 
 
-def failed(app: dibs.Dibs, *errors: str, **options: str) -> list[int]:
+def failed(app: dibs.Dibs, *errors: str, **options: Any) -> list[int]:
     """One task in the dead letter for each error."""
     return [task for error in errors for task in dead(app, error=error, **options)]
 
@@ -50,6 +51,18 @@ def tasks_of(visitor: Visitor, newest: int) -> list[int]:
     found = re.search(r'href="(/tasks\?[^"]+)" data-open', row)
     assert found is not None
     return ids(visitor.get(unescape(found[1])))
+
+
+def test_the_dead_letter_is_filtered_by_tags_and_only_its_tagged_tasks_are_redriven(site: Site, app: dibs.Dibs) -> None:
+    [tagged] = failed(app, "no route to host", tags=["eu", "vip"])
+    [other] = failed(app, "no route to host", tags=["eu"])
+    visitor = site.visitor("admin")
+    page = visitor.get("/dead?tags=eu%2Cvip")
+    assert "1 failed task" in text_of(page)
+    [fields] = groups(page.text)
+    assert sent_back(visitor, {name: unescape(value) for name, value in fields.items()}) == 1
+    assert [task.state for task in map(app.get, (tagged, other)) if task] == ["pending", "failed"]
+    assert visitor.get("/dead?tags=a%22b").status_code == 400
 
 
 def test_errors_that_differ_only_in_numbers_are_one_group_and_groups_are_sorted_by_frequency(

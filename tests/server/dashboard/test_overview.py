@@ -42,7 +42,7 @@ def figure(page: httpx.Response, name: str) -> str:
 
 
 def row(page: httpx.Response, name: str) -> dict[str, str]:
-    """What the row of the table says in which this name stands, by the names of its columns."""
+    """The cells of the table row with this name, by the names of the columns."""
     for part in page.text.split("<tr ")[1:]:
         cells = re.findall(r'(?s)<td data-label="([^"]+)"[^>]*>(.*?)</td>', part.partition("</tr>")[0])
         texts = {label: text_of(httpx.Response(200, text=cell)).strip() for label, cell in cells}

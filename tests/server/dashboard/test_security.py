@@ -19,7 +19,7 @@ LOOKS = [each.path for each in PAGES if isinstance(each, Page) and each.method =
 
 
 def filled(path: str) -> str:
-    """The path of something that may not exist: what is refused before, is refused whatever it is."""
+    """A path whose object may not exist: a request without permission is refused before the object is read."""
     return path.replace("{id:int}", "1").replace("{name:name}", "one")
 
 

@@ -31,7 +31,7 @@ HOSTILE = "<script>alert(1)</script>\u202e"
 
 
 def boxes(page: httpx.Response) -> list[str]:
-    """What each box of the graph says."""
+    """The text of each box of the graph."""
     return re.findall(r'<a href="[^"]*" class="node [^"]*" id="box-\d+" aria-label="([^"]*)"', page.text)
 
 
@@ -280,9 +280,9 @@ def test_a_workflow_of_ten_thousand_steps_makes_a_small_page(site: Site, app: di
     flow = fan_out(app, 10_000)
     visitor = site.visitor("read")
     visitor.get(f"/workflows/{flow}")
-    began = time.perf_counter()
+    began = time.process_time()  # not the time in which other processes run; the server is in this one
     page = visitor.get(f"/workflows/{flow}")
-    assert time.perf_counter() - began < 5  # some 0.15 s on a quiet machine
+    assert time.process_time() - began < 5  # some 0.15 s
     assert len(boxes(page)) == 3
     assert len(page.content) < 200_000
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dibs import procedures
+from dibs.model import search
 from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.store.operation import drive_async
@@ -36,16 +37,17 @@ async def redrive(call: Call) -> Answer:
 
 @endpoint("GET", "/api/dead-letter", Scope.READ, tag=TAG, query=wire.DeadQuery, answers={200: (wire.Page, "A page.")})
 async def list_dead(call: Call) -> Answer:
-    """List the tasks of the dead letter, newest first, page by page.
+    """List the tasks of the dead letter, newest first, page by page: continue with `next_cursor` until it is null.
 
+    A page of large tasks may have fewer tasks than `limit`: it ends after about 4 MB of params, results and errors.
     The dead letter has all failed tasks, except discarded tasks and steps whose failure their workflow ignored.
     """
     query: wire.DeadQuery = call.query or wire.DeadQuery()
     if query.queue is not None:
         call.caller.check_queue(query.queue)
     which = query.to_model(call.caller.queues if query.queue is None else None)
-    tasks = await call.run(call.service.store.tasks.list_tasks(which))
-    return Answer(wire.Page.from_models(tasks, query.limit))
+    page = await call.run(call.service.store.tasks.list_tasks(which, search.PAGE_CONTENT))
+    return Answer(wire.Page.from_model(page))
 
 
 @endpoint(

@@ -1,4 +1,8 @@
-"""Outcomes: finish claimed tasks, one or many, and claim the next ones; every write is fenced by its token."""
+"""Outcomes: finish claimed tasks, one or many, and claim the next ones; every write is fenced by its token.
+
+The fence is in the store, not here. What an endpoint must do: show a caller only the tasks of its queues
+(`check_visible`, `visible_refs`), and refuse steps in queues that the caller may not use (`_outcome`).
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import msgspec
 
 from dibs import procedures
 from dibs.errors import TaskNotFound
+from dibs.model import search
 from dibs.model.key import Scope
 from dibs.model.search import BulkResult, TaskFilter, TaskMatch, check_not_everything
 from dibs.observe import tracing
@@ -91,7 +92,8 @@ async def list_tasks(call: Call) -> Answer:
     """List tasks, newest first, page by page.
 
     With `worker`, `since`, `until` or `text` the server searches the tasks for about a second. A page may then have
-    fewer tasks than `limit`, or none, and still a `next_cursor`: continue with it until it is null.
+    fewer tasks than `limit`, or none, and still a `next_cursor`: continue with it until it is null. A page of large
+    tasks ends early as well, after about 4 MB of params, results and errors.
     """
     query: wire.ListQuery = call.query or wire.ListQuery()
     which = _matching(call, query)
@@ -100,8 +102,8 @@ async def list_tasks(call: Call) -> Answer:
         found = await drive_async(procedure, call.run)  # type: ignore[arg-type]  # this procedure never waits
         return Answer(wire.Page.from_model(found))
     listed = TaskFilter(**which.filters(), limit=query.limit, cursor=query.cursor)
-    tasks = await call.run(call.service.store.tasks.list_tasks(listed))
-    return Answer(wire.Page.from_models(tasks, query.limit))
+    page = await call.run(call.service.store.tasks.list_tasks(listed, search.PAGE_CONTENT))
+    return Answer(wire.Page.from_model(page))
 
 
 def _matching(call: Call, query: wire.ListQuery | wire.MatchBody) -> TaskMatch:
@@ -237,9 +239,10 @@ async def _changed(call: Call, procedure: procedures.Procedure[BulkResult]) -> A
     examples={"the next three": {"count": 3}},
 )
 async def peek(call: Call) -> Answer:
-    """Read the tasks that a claim would take next, without claiming them."""
+    """Read the tasks that a claim would take next, without claiming them: about 4 MB of params at most."""
     body: PeekBody = call.body
-    tasks = await call.run(call.service.store.queue.peek(body.to_model(call.caller.narrow(body.queues))))
+    filters = body.to_model(call.caller.narrow(body.queues))
+    tasks = await call.run(call.service.store.queue.peek(filters, search.PAGE_CONTENT))
     return Answer(wire.ManyTasks.from_model(tasks))
 
 

@@ -1,4 +1,8 @@
-"""The static files of the dashboard: styles, scripts, icon. Their URL changes with their content."""
+"""The static files of the dashboard: styles, scripts, icon. Their URL changes with their content.
+
+A browser may keep a file for a year, so a page must link to it by `asset(name)`. A file with a new extension needs an
+entry in KINDS; other files are not served.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from dibs.server.dashboard.plain_page import PlainPage
 from dibs.server.http import AsgiScope, Receive, Send, send_error
 from dibs.wire.errors import RequestRefused
 
-KINDS = {
+KINDS = {  # extension -> content type
     "css": b"text/css; charset=utf-8",
     "js": b"text/javascript; charset=utf-8",
     "svg": b"image/svg+xml",

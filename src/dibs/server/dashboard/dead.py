@@ -28,10 +28,11 @@ class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     queue: str | None = None
     type: str | None = None
     error: str | None = None
+    tags: str | None = None
 
     def query(self) -> TaskQuery:
         """Return the query for the tasks that match."""
-        return TaskQuery(dead="yes", queue=self.queue, type=self.type, error=self.error)
+        return TaskQuery(dead="yes", queue=self.queue, type=self.type, error=self.error, tags=self.tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,9 @@ async def dead(request: PageRequest) -> PageResult:
         return redirect(filters.query().address("/dead", dead=None))
     if filters.queue is not None:
         request.caller.check_queue(filters.queue)
-    filters.query().search(request, None)  # raises InvalidValue for values that cannot be searched for
+    tags = filters.query().search(request, None).tags  # raises InvalidValue for values that cannot be searched for
     queues = request.caller.queues if filters.queue is None else [filters.queue]
-    grouping = request.run(request.service.store.statistics.error_groups(queues, NEWEST))
+    grouping = request.run(request.service.store.statistics.error_groups(queues, NEWEST, tags))
     found, depths = await asyncio.gather(grouping, request.service.live_stats.for_page())
     groups = [_group(each, filters) for each in found.groups if _matches(each, filters)]
     context: dict[str, Any] = {
@@ -71,7 +72,7 @@ def _matches(group: ErrorGroup, filters: DeadLetterQuery) -> bool:
 
 
 def _group(group: ErrorGroup, filters: DeadLetterQuery) -> FailureGroup:
-    query = TaskQuery(dead="yes", queue=filters.queue, type=group.task_type, alike=group.kind)
+    query = TaskQuery(dead="yes", queue=filters.queue, type=group.task_type, tags=filters.tags, alike=group.kind)
     return FailureGroup(group, query)
 
 

@@ -45,6 +45,7 @@ class QueueRow:
     oldest: float | None
     workers: int
     paused_at: datetime | None
+    resuming: bool
 
     def tasks(self, state: str | None = None) -> str:
         """Return the URL of the queue's tasks."""
@@ -108,7 +109,13 @@ def _row(stats: LiveStats, name: str) -> QueueRow:
     of, depths = [name], stats.depths
     depth = {**depths.of(of), State.FAILED: depths.dead(of)}  # only tasks of the dead letter need attention
     return QueueRow(
-        name, depth, stats.rates(of), depths.oldest(of), depths.active_workers.serving(name), depths.paused.get(name)
+        name=name,
+        depth=depth,
+        rates=stats.rates(of),
+        oldest=depths.oldest(of),
+        workers=depths.active_workers.serving(name),
+        paused_at=depths.paused.get(name),
+        resuming=name in depths.resuming,
     )
 
 

@@ -1,4 +1,8 @@
-"""The ticks of schedules: a cron expression in words, its next ticks, and ticks per quarter of an hour."""
+"""The ticks of schedules for the schedules page: a cron expression in words, its next ticks, and ticks per quarter of
+an hour.
+
+Only `model/cron.py` decides when a schedule ticks. Here an expression without simple words is shown as it is.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,11 @@ from dibs.model.cron import NICKNAMES, next_after, ticks_per_quarter_hour
 from dibs.model.schedule import Schedule
 
 QUARTERS = 96
+"""Quarters of an hour in the chart: 24 hours."""
+
 NEXT = 5
+"""Ticks that are shown for each schedule."""
+
 DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 MONTHS = (
     "January", "February", "March", "April", "May", "June",

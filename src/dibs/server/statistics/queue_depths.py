@@ -87,6 +87,7 @@ class QueueDepths:
 
         self.changes: Counter[QueueName] = Counter()
         self.paused: Mapping[str, datetime] = {}
+        self.resuming: frozenset[str] = frozenset()
         self.workers = WorkersByQueue()
         """All registered workers."""
 
@@ -161,7 +162,8 @@ class QueueDepths:
         for *_, queues in worker_keys ^ self._worker_keys:
             self.changes.update((None,) if queues is None else queues)
         self.changes.update(set(current.paused) ^ set(self.paused))
-        self._worker_keys, self.paused = worker_keys, current.paused
+        self.changes.update(current.resuming ^ self.resuming)
+        self._worker_keys, self.paused, self.resuming = worker_keys, current.paused, current.resuming
         self.workers, self.active_workers = WorkersByQueue(current.workers), WorkersByQueue(_active(current.workers))
 
     def _replace(self, depth: dict[QueueName, Counter[str]]) -> None:

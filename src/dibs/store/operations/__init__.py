@@ -63,7 +63,7 @@ class SqlQueue:
         self.claim_each = claims.claim_each
         self.claim_by_id = claims.claim_by_id
         self.peek = claims.peek
-        self.number_partitions = claims.number_partitions
+        self.number_random_order = claims.number_random_order
         self.finish = finish.finish
         self.exchange = finish.exchange
         self.start = leases.start

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
 from dibs.model.claim import Claim, ClaimRequest, Filters, Order
 from dibs.model.task import State, Task
-from dibs.store.contract import Partition
 from dibs.store.operation import Mode, Operation, Rows, Statement, Statements
 from dibs.store.operations.dialect import Dialect, Holders
-from dibs.store.operations.rows import queue_of, read_claim, read_claims, read_task
+from dibs.store.operations.rows import ROWS_AT_ONCE, add_tasks, queue_of, read_claim, read_claims, read_task
 from dibs.store.operations.upkeep import Upkeep
 
 SWEEP_EVERY = 0.1
@@ -28,12 +29,23 @@ CHUNK = 500
 
 RANDOM_ORDERS = (Order.RANDOM, Order.WEIGHTED)
 
+SCAN_EVERY = 64
+"""A filter whose tasks are not at the head of the store is scanned for with every 64th claim."""
+
+REMEMBERED_FILTERS = 256
+"""Filters that a memory of tiers holds."""
+
+Tier = TypeVar("Tier")
+"""A way to choose the tasks of a claim, in the form that an engine uses."""
+
+FilterKey = tuple[tuple[str, ...] | None, tuple[str, ...] | None, int | None, str]
+
 NUMBER_FOR = 0.02
 """Seconds after which a transaction that writes random-order numbers ends, so that others can write."""
 
 
 class Sweeper:
-    """Promotes due tasks and recovers lost tasks while claims search for tasks."""
+    """Promotes due tasks, recovers lost tasks and unparks tasks of resumed queues while claims search for tasks."""
 
     def __init__(self, upkeep: Upkeep) -> None:
         self._upkeep = upkeep
@@ -50,11 +62,41 @@ class Sweeper:
         self.next_at = time.monotonic() + self.every
 
     def sweep(self) -> Statements[int]:
-        """Promote and recover some tasks. Returns their number."""
+        """Promote, recover and unpark some tasks. Returns their number."""
         self.postpone()
         promoted = yield from self._upkeep.promote_some()
         recovered = yield from self._upkeep.recover_some()
-        return promoted + recovered
+        unparked = yield from self._upkeep.unpark_some()
+        return promoted + recovered + unparked
+
+
+class TierMemory:
+    """Remembers for each filter which way of choosing tasks sufficed at the last claim.
+
+    A claim has several ways to choose its tasks (tiers), the cheapest first; the first tier scans the head of the
+    store. If the tasks at the head do not pass the filter, every claim with this filter would scan in vain: claims
+    begin with the tier that sufficed last, and with the scan again after SCAN_EVERY claims. Threads may use a memory at
+    the same time: a lost update costs one scan."""
+
+    def __init__(self) -> None:
+        self._last: dict[FilterKey, tuple[int, int]] = {}
+
+    def in_turn(self, filters: Filters, tiers: Sequence[Tier]) -> Iterator[Tier]:
+        """The tiers with which a claim tries to choose its tasks, one after the other. A caller that requests the next
+        tier shows that the tier before did not suffice."""
+        key = _filter_key(filters)
+        first, claims = self._last.get(key, (0, 0))
+        for place in range(first if claims % SCAN_EVERY else 0, len(tiers)):
+            if place:
+                self._remember(key, place, claims + 1)
+            else:
+                self._last.pop(key, None)
+            yield tiers[place]
+
+    def _remember(self, key: FilterKey, place: int, claims: int) -> None:
+        if key not in self._last and len(self._last) >= REMEMBERED_FILTERS:
+            self._last.clear()
+        self._last[key] = place, claims
 
 
 class Claims:
@@ -109,34 +151,38 @@ class Claims:
             raise (yield from _why_not_claimable(task_id, request.worker_id))
         return read_claim(rows[0])
 
-    def peek(self, filters: Filters) -> Operation[list[Task]]:
-        """The tasks that a claim would take now. Advisory: another worker may claim them first."""
-        return Operation("peek", lambda: self._peek(filters), mode=Mode.READ)
+    def peek(self, filters: Filters, content: int | None = None) -> Operation[list[Task]]:
+        """The tasks that a claim would take now. Advisory: another worker may claim them first. With `content`: only
+        the first tasks, of so many characters at most."""
+        return Operation("peek", lambda: self._peek(filters, content), mode=Mode.READ)
 
-    def _peek(self, filters: Filters) -> Statements[list[Task]]:
+    def _peek(self, filters: Filters, content: int | None) -> Statements[list[Task]]:
         ids = yield from self._dialect.pick(filters)
-        rows = yield Statement("get", {"ids": ids})
-        tasks = {row[0]: read_task(row) for row in rows}
-        return [tasks[task_id] for task_id in ids if task_id in tasks]
+        tasks: list[Task] = []
+        left = math.inf if content is None else content
+        size = len(ids) if content is None else ROWS_AT_ONCE
+        for start in range(0, len(ids), size or 1):
+            rows = {row[0]: row for row in (yield Statement("get", {"ids": ids[start : start + size]}))}
+            before = len(tasks)
+            left = add_tasks(tasks, [rows[task_id] for task_id in ids[start : start + size] if task_id in rows], left)
+            if len(tasks) < before + len(rows):
+                break
+        return tasks
 
     # Random order
 
-    def number_partitions(self, order: str, partitions: Sequence[Partition]) -> Operation[list[Partition]]:
-        """Begin the random order in these partitions. From now on new tasks get their numbers when they are enqueued;
-        this operation numbers some of the waiting tasks. Returns the partitions that are not done. Wakes the claims
-        that found nothing while this operation locked tasks."""
-        return Operation("number_partitions", lambda: self._number_partitions(order, partitions), wakes=True)
+    def number_random_order(self, order: str) -> Operation[bool]:
+        """Begin the random order: from now on tasks get their numbers when they become pending. This operation numbers
+        some of the waiting tasks, and returns whether there may be more. Wakes the claims that found nothing while this
+        operation locked tasks."""
+        return Operation("number_random_order", lambda: self._number_random_order(order), wakes=True)
 
-    def _number_partitions(self, order: str, partitions: Sequence[Partition]) -> Statements[list[Partition]]:
+    def _number_random_order(self, order: str) -> Statements[bool]:
         until = time.monotonic() + NUMBER_FOR
-        yield Statement("begin_races", rows=[{**partition, "kind": order} for partition in partitions])
-        left = list(partitions)
-        while left:
-            if not (yield from self._dialect.number_some(order, left[-1])):
-                left.pop()
+        while (yield from self._dialect.number_some(order)):
             if time.monotonic() > until:
-                break
-        return left
+                return True
+        return False
 
 
 def claim_with_sweeps(take: Callable[[], Statements[Rows]], sweeper: Sweeper) -> Statements[Rows]:
@@ -151,6 +197,12 @@ def claim_with_sweeps(take: Callable[[], Statements[Rows]], sweeper: Sweeper) ->
         if swept:
             claims = yield from take()
     return claims
+
+
+def _filter_key(filters: Filters) -> FilterKey:
+    queues = None if filters.queues is None else tuple(filters.queues)
+    types = None if filters.types is None else tuple(filters.types)
+    return queues, types, filters.max_attempts_remaining, filters.order
 
 
 def claim_params(request: ClaimRequest) -> dict[str, object]:

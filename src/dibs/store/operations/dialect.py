@@ -12,7 +12,6 @@ from dibs.model.claim import ClaimRequest, Filters
 from dibs.model.finalization import Finalized
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import DatabaseHealth, HistoryChanges
-from dibs.store.contract import Partition
 from dibs.store.operation import Rows, Statements
 from dibs.store.operations.rows import NewRow
 
@@ -74,8 +73,9 @@ class Dialect(Protocol):
     def pick(self, filters: Filters) -> Statements[list[int]]:
         """The ids of the tasks that a claim would take now, in order."""
 
-    def number_some(self, order: str, partition: Partition) -> Statements[bool]:
-        """Give the next tasks of the partition their random-order numbers; True if there may be more."""
+    def number_some(self, order: str) -> Statements[bool]:
+        """Begin the random order if it has not begun, and number the next claimable tasks; True if tasks without a
+        number may be left."""
 
     def clear_holders(self, recovered: Rows) -> Statements[None]:
         """Clear the holder of recovered tasks, if the statement that recovers them cannot do that."""

@@ -14,7 +14,7 @@ from dibs.model.workflow import check_type
 from dibs.store.contract import Observer
 from dibs.store.operation import Coalesce, Mode, Operation, Row, Statement, Statements, run_alone
 from dibs.store.operations.dialect import Dialect, NewRows, Stored
-from dibs.store.operations.rows import KeyOfQueue, NewRow, decode_tags, read_task, seconds
+from dibs.store.operations.rows import KeyOfQueue, NewRow, read_task
 from dibs.store.operations.validation import TaskToStore, TaskValidation
 
 QUEUE = 4
@@ -168,10 +168,13 @@ def _read_all(answers: Sequence[Stored | Task]) -> list[Task]:
 def _read(answer: Stored | Task) -> Task:
     if isinstance(answer, Task):
         return answer
-    row, task_id, state, created_at = answer
-    run_at = row.run_at if row.run_at is not None else created_at + (row.delay or 0)
+    row, task_id, state, created_micros = answer
+    created_at = run_at = from_micros(created_micros)
+    if row.run_at is not None or row.delay is not None:
+        run_at = from_micros(created_micros + (row.delay or 0) if row.run_at is None else row.run_at)
     return Task(
         task_id, row.type, row.queue, STATES[state], decode(row.params), row.priority, 0, row.max_attempts, 0,
-        from_micros(created_at), from_micros(run_at), row.type_version, seconds(row.timeout), None, None, None, None,
-        row.key, False, None, None, None, None, False, 0, None, row.trace, None, decode_tags(row.tags)
+        created_at, run_at, row.type_version, None if row.timeout is None else row.timeout / 1_000_000, None, None,
+        None, None, row.key, False, None, None, None, None, False, 0, None, row.trace, None,
+        [] if row.tags is None else decode(row.tags)
     )  # fmt: skip

@@ -1,4 +1,8 @@
-"""The filters of lists and searches: a condition in SQL for each."""
+"""The filters of lists and searches: a condition in SQL for each.
+
+For a new filter add a field to its filter in `model/search.py`, a condition to FILTERS under the same name, and the
+name to the lists below in which it applies. A condition has no user input in its text: values are parameters.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +65,8 @@ def filter_params(which: TaskMatch | DeadFilter) -> dict[str, Any]:
     return {name: _TO_PARAMETER[name](value) if name in _TO_PARAMETER else value for name, value in given.items()}
 
 
-def _quoted_tags(tags: Sequence[str] | None) -> str | None:
+def quoted_tags(tags: Sequence[str] | None) -> str | None:
+    """The parameter of the filter `tags`: each tag in quotation marks, as in the stored JSON."""
     return None if tags is None else encode([f'"{tag}"' for tag in tags])
 
 
@@ -78,7 +83,7 @@ _TO_PARAMETER: dict[str, Callable[[Any], Any]] = {
     "dead": lambda dead: True if dead else None,
     "since": _micros,
     "until": _micros,
-    "tags": _quoted_tags,
+    "tags": quoted_tags,
 }
 
 

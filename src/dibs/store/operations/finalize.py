@@ -102,7 +102,15 @@ def read_context(workflow_id: int) -> Statements[ExecutionContext | None]:
 def _read_claim(workflow_id: int, processor: str, answer: FinalizationAnswer) -> FinalizationClaim:
     claimed, holder, state, message, reason, token, until = answer
     return FinalizationClaim(
-        workflow_id, processor, bool(claimed), ClaimReason(reason), state, message, holder, token, moment(until)
+        workflow_id=workflow_id,
+        processor=processor,
+        claimed=bool(claimed),
+        reason=ClaimReason(reason),
+        state=state,
+        message=message,
+        already_claimed_by=holder,
+        token=token,
+        lease_until=moment(until),
     )
 
 
@@ -128,15 +136,15 @@ def _read_context(row: Row) -> ExecutionContext:
     workflow_id, state, steps, *counts, passed, failures, percentage, status, action = row
     by_state = {name: int(count) for name, count in zip(_STATES, counts, strict=True) if count}
     return ExecutionContext(
-        workflow_id,
-        WorkflowState(state),
-        steps,
-        by_state,
-        passed,
-        failures,
-        float(percentage),
-        ExecutionStatus(status),
-        FinalizationAction(action),
+        workflow_id=workflow_id,
+        state=WorkflowState(state),
+        total_steps=steps,
+        by_state=by_state,
+        passed=passed,
+        failures=failures,
+        completion_percentage=float(percentage),
+        execution_status=ExecutionStatus(status),
+        recommended_action=FinalizationAction(action),
     )
 
 
@@ -149,16 +157,16 @@ def read_attempt(row: Row) -> FinalizationAttempt:
     """A recorded attempt to claim a finalization, from its row."""
     entry, workflow_id, processor, claimed, reason, state, message, holder, token, at = row
     return FinalizationAttempt(
-        entry,
-        workflow_id,
-        processor,
-        bool(claimed),
-        ClaimReason(reason),
-        state,
-        message,
-        holder,
-        token,
-        from_micros(at),
+        id=entry,
+        workflow_id=workflow_id,
+        processor=processor,
+        claimed=bool(claimed),
+        reason=ClaimReason(reason),
+        state=state,
+        message=message,
+        already_claimed_by=holder,
+        token=token,
+        at=from_micros(at),
     )
 
 

@@ -59,16 +59,16 @@ def read_latest(task_id: int, limit: int) -> Statements[RecentHistory]:
 def _read_entry(row: Row) -> HistoryEntry:
     entry_id, task_id, event, from_state, to_state, worker_id, token, by, at, detail = row
     return HistoryEntry(
-        entry_id,
-        task_id,
-        Event(event),
-        None if from_state is None else STATES[from_state],
-        STATES[to_state],
-        worker_id,
-        token,
-        by,
-        from_micros(at),
-        None if detail is None else decode(detail),
+        id=entry_id,
+        task_id=task_id,
+        event=Event(event),
+        from_state=None if from_state is None else STATES[from_state],
+        to_state=STATES[to_state],
+        worker_id=worker_id,
+        token=token,
+        by=by,
+        at=from_micros(at),
+        detail=None if detail is None else decode(detail),
     )
 
 

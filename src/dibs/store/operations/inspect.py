@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from dibs.errors import TaskNotFound
 from dibs.model.checks import from_micros
 from dibs.model.explanation import Explanation, Reason
 from dibs.model.registry import WorkerState
-from dibs.model.search import TaskFilter
+from dibs.model.search import TaskFilter, TaskPage
 from dibs.model.task import Event, SetAside, State, Task
 from dibs.model.workflow import StepKind
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
 from dibs.store.operations.filters import LIST_FILTERS, conditions, filter_params
 from dibs.store.operations.history import read_latest
 from dibs.store.operations.registry import read_workers
-from dibs.store.operations.rows import read_task, read_workflow
+from dibs.store.operations.rows import ROWS_AT_ONCE, add_tasks, read_task, read_workflow
 
 PARENTS_NAMED = 10
 """The largest number of parents that an explanation names."""
@@ -34,9 +35,10 @@ class Inspect:
         """The task, or None."""
         return Operation("get", lambda: _get(task_id), mode=Mode.POINT_READ)
 
-    def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
-        """A page of tasks by state, type and queue, newest first; `find` has the other filters."""
-        return Operation("list", lambda: _list(which), mode=Mode.READ)
+    def list_tasks(self, which: TaskFilter, content: int | None = None) -> Operation[TaskPage]:
+        """A page of tasks by state, type and queue, newest first; `find` has the other filters. The page ends before
+        its limit where its tasks have more than `content` characters."""
+        return Operation("list", lambda: _list(which, content), mode=Mode.READ)
 
     def queues_of(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """The queue of each of these tasks that exists."""
@@ -53,11 +55,22 @@ def _get(task_id: int) -> Statements[Task | None]:
     return read_task(rows[0]) if rows else None
 
 
-def _list(which: TaskFilter) -> Statements[list[Task]]:
+def _list(which: TaskFilter, content: int | None) -> Statements[TaskPage]:
     given = {**filter_params(which), "state": State.FAILED.value if which.dead else which.state}
-    words = (conditions(given, LIST_FILTERS), *limited(which.limit))
-    rows = yield Statement("list", given, words=words)
-    return [read_task(row) for row in rows]
+    tasks: list[Task] = []
+    left = math.inf if content is None else content
+    while True:
+        before, wanted = len(tasks), which.limit - len(tasks)
+        count = wanted if content is None else min(wanted, ROWS_AT_ONCE)
+        rows = yield Statement("list", given, words=(conditions(given, LIST_FILTERS), *limited(count)))
+        left = add_tasks(tasks, rows, left)
+        if cut := len(tasks) < before + len(rows):
+            return TaskPage(tasks, tasks[-1].id, len(tasks), cut)
+        if len(rows) < count:
+            return TaskPage(tasks, None, len(tasks))
+        if len(tasks) == which.limit:
+            return TaskPage(tasks, tasks[-1].id, len(tasks))
+        given["cursor"] = tasks[-1].id
 
 
 def _queues_of(task_ids: list[int]) -> Statements[dict[int, str]]:
@@ -180,10 +193,15 @@ def _reason_blocked(row: Row, only: Sequence[str] | None) -> Reason:
 
 def _reasons_pending(task: Task) -> Statements[list[Reason]]:
     reasons = []
-    paused = {row[0]: row[1] for row in (yield Statement("queues"))}.get(task.queue)
-    if paused is not None:
-        since = f"{from_micros(paused):%Y-%m-%d %H:%M:%S} UTC"
-        reasons.append(Reason("queue_paused", f"Its queue {task.queue!r} is paused since {since}."))
+    for paused_at, parked in (yield Statement("pause_of_task", {"id": task.id})):
+        if paused_at is not None:
+            since = f"{from_micros(paused_at):%Y-%m-%d %H:%M:%S} UTC"
+            reasons.append(Reason("queue_paused", f"Its queue {task.queue!r} is paused since {since}."))
+        elif parked:
+            message = (
+                f"Its queue {task.queue!r} was resumed; upkeep makes its parked tasks claimable, the first ones first."
+            )
+            reasons.append(Reason("queue_resuming", message))
     workers = yield from read_workers()
     serving = [worker for worker in workers if worker.state is WorkerState.ACTIVE and worker.serves(task)]
     if not serving:

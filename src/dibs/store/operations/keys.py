@@ -139,18 +139,18 @@ def _read_key(row: Row) -> ApiKey:
     (key_id, name, scopes, queues, requests, period, digest, created_at, created_by, expires_at, revoked_at,
      last_used_at, left) = row  # fmt: skip
     return ApiKey(
-        key_id,
-        name,
-        tuple(Scope(scope) for scope in decode(scopes)),
-        None if queues is None else tuple(decode(queues)),
-        None if requests is None else RateLimit(requests, period / 1e6),
-        from_micros(created_at),
-        created_by,
-        moment(expires_at),
-        moment(revoked_at),
-        moment(last_used_at),
-        seconds(left),
-        digest,
+        id=key_id,
+        name=name,
+        scopes=tuple(Scope(scope) for scope in decode(scopes)),
+        queues=None if queues is None else tuple(decode(queues)),
+        rate_limit=None if requests is None else RateLimit(requests, period / 1e6),
+        created_at=from_micros(created_at),
+        created_by=created_by,
+        expires_at=moment(expires_at),
+        revoked_at=moment(revoked_at),
+        last_used_at=moment(last_used_at),
+        seconds_left=seconds(left),
+        digest=digest,
     )
 
 

@@ -15,10 +15,17 @@ from dibs.model.checks import check_integer, check_names, from_micros
 from dibs.model.registry import STALE_AFTER, Heartbeat, QueueInfo, TaskType, WorkerInfo, WorkerState
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements
 from dibs.store.operations.rows import moment
+from dibs.store.operations.upkeep import park, unpark
 from dibs.store.operations.validation import SchemaValidation, TypeCache
 
 RecordName = tuple[str, str, str]
 """A worker's id, its incarnation, and the queue limit under which its record was written."""
+
+PAUSE_BATCH = 1000
+"""Tasks that a pause parks itself, so that the tasks of most queues are parked at once."""
+
+RESUME_BATCH = 10_000
+"""Tasks that a resume unparks itself, before the queue is open."""
 
 LIMIT = 9
 """The index of the queue limit in a row of `workers`."""
@@ -100,12 +107,16 @@ class Registry:
         return Operation("queues", _queues, mode=Mode.READ)
 
     def pause(self, queue: str) -> Operation[None]:
-        """Stop claims from the queue until it is resumed. Running tasks continue."""
-        return _queue_operation("pause", queue)
+        """Stop claims from the queue until it is resumed. Running tasks continue. The first tasks of the queue are
+        parked; upkeep parks the others."""
+        check_name(queue, "The queue")
+        return Operation("pause", lambda: _pause(queue), mode=Mode.TRANSACTION, wakes=True)
 
     def resume(self, queue: str) -> Operation[None]:
-        """Allow claims from the queue again."""
-        return _queue_operation("resume", queue)
+        """Allow claims from the queue again. The first parked tasks of the queue become claimable in the same
+        transaction, so that the next claim takes them in their order; upkeep unparks the others, in the same order."""
+        check_name(queue, "The queue")
+        return Operation("resume", lambda: _resume(queue), mode=Mode.TRANSACTION, wakes=True)
 
 
 def _run_statement(statement: Statement) -> Statements[None]:
@@ -155,37 +166,40 @@ def _read_worker(row: Row, newest: int, holds: list[int]) -> WorkerInfo:
     else:
         state = WorkerState.ACTIVE
     return WorkerInfo(
-        worker_id,
-        incarnation,
-        state,
-        None if queues is None else decode(queues),
-        None if types is None else decode(types),
-        decode(metadata),
-        from_micros(started_at),
-        from_micros(heartbeat_at),
-        moment(stopped_at),
-        holds,
+        id=worker_id,
+        incarnation=incarnation,
+        state=state,
+        queues=None if queues is None else decode(queues),
+        types=None if types is None else decode(types),
+        metadata=decode(metadata),
+        started_at=from_micros(started_at),
+        heartbeat_at=from_micros(heartbeat_at),
+        stopped_at=moment(stopped_at),
+        holds=holds,
     )
 
 
 def _queues() -> Statements[list[QueueInfo]]:
     paused = {row[0]: row[1] for row in (yield Statement("queues"))}
     depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
-    for queue, _, state, count, *_ in (yield Statement("counts")):
+    parked: Counter[str] = Counter()
+    for queue, _, state, count, _, _, parked_count in (yield Statement("counts")):
         depth.setdefault(queue, Counter())[state] += count
+        parked[queue] += parked_count
     return [
-        QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]))
+        QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]), parked[name])
         for name in sorted(depth)
     ]
 
 
-def _queue_operation(name: str, queue: str) -> Operation[None]:
-    check_name(queue, "The queue")
+def _pause(queue: str) -> Statements[None]:
+    yield Statement("pause", {"queue": queue})
+    yield from park(queue, PAUSE_BATCH)
 
-    def steps() -> Statements[None]:
-        yield Statement(name, {"queue": queue})
 
-    return Operation(name, steps, wakes=True)
+def _resume(queue: str) -> Statements[None]:
+    yield Statement("resume", {"queue": queue})
+    yield from unpark(queue, RESUME_BATCH)
 
 
 def _same_type(row: Row, params: dict[str, Any]) -> bool:

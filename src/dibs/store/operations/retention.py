@@ -1,4 +1,8 @@
-"""Retention rules: set, remove and list them; and the record of their changes."""
+"""Retention rules: set, remove and list them; and the record of their changes.
+
+The rules are applied in `upkeep.py` and `retention.sql`, which prune. A rule and the record of its change are written
+in one transaction. A new kind of records needs an entry in `Records` and `DEFAULTS` (`model/retention.py`).
+"""
 
 from __future__ import annotations
 
@@ -86,7 +90,13 @@ def _read(row: Row) -> RetentionRule:
     records, scope, name, kept, changed_at, changed_by = row
     on = RetentionTarget.stored(records, scope, name)
     return RetentionRule(
-        Records(records), _seconds(kept), on.queue, on.type, on.workflow, moment(changed_at), changed_by
+        records=Records(records),
+        keep=_seconds(kept),
+        queue=on.queue,
+        type=on.type,
+        workflow=on.workflow,
+        changed_at=moment(changed_at),
+        changed_by=changed_by,
     )
 
 
@@ -95,7 +105,15 @@ def _read_change(row: Row) -> RetentionChange:
     on = RetentionTarget.stored(records, scope, name)
     keep = _seconds(kept)
     return RetentionChange(
-        change_id, from_micros(at), by, Records(records), keep, bool(removed), on.queue, on.type, on.workflow
+        id=change_id,
+        at=from_micros(at),
+        by=by,
+        records=Records(records),
+        keep=keep,
+        removed=bool(removed),
+        queue=on.queue,
+        type=on.type,
+        workflow=on.workflow,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from dibs.codec import clean_text, decode, encode_params
+from dibs.codec import clean_text, decode, encode, encode_params
 from dibs.errors import DibsError, InvalidValue, KeyConflict, ScheduleNotFound
 from dibs.model.checks import from_micros, to_micros
 from dibs.model.cron import next_after, ticks_between
@@ -42,7 +42,8 @@ class Schedules:
         self._store_tasks = enqueue.store_tasks
 
     def put_schedule(self, new: NewSchedule, source: ScheduleSource) -> Operation[Schedule]:
-        """Store the schedule, or change the schedule of that name. The same schedule again changes nothing."""
+        """Store the schedule, or change the schedule of that name. The same schedule again changes nothing. A schedule
+        from code changes a schedule that was set by hand only if the declaration in the code has changed."""
         if source not in ("code", "command"):
             raise InvalidValue(f"A schedule comes from 'code' or 'command', not from {source!r}.")
         values = _values(new, source)
@@ -148,7 +149,9 @@ def _ticks_to_enqueue(due: DueSchedule) -> list[datetime]:
 
 def _put(values: dict[str, Any]) -> Statements[Schedule]:
     while True:
-        now, _ = yield from _read_by_name(values["name"])
+        now, known = yield from _read_by_name(values["name"])
+        if values["source"] == "code" and known is not None and (yield from _is_overridden(known, values)):
+            return (yield from _get(values["name"]))
         next_at = to_micros(next_after(values["cron"], values["timezone"], now))
         rows = yield Statement("put_schedule", {**values, "next_at": next_at})
         if rows:
@@ -156,6 +159,17 @@ def _put(values: dict[str, Any]) -> Statements[Schedule]:
         _, same = yield from _read_by_name(values["name"])
         if same is not None:  # otherwise another process has removed it meanwhile
             return same
+
+
+def _is_overridden(known: Schedule, values: dict[str, Any]) -> Statements[bool]:
+    """True if the stored schedule was set by hand, and the declaration in code has not changed since then. A schedule
+    that was set by hand before the code declared it counts as well; its declaration is stored."""
+    if known.source == "code":
+        return False
+    if known.declared is None:
+        yield Statement("note_declared", {"name": known.name, "declared": values["declared"]})
+        return True
+    return bool(known.declared == decode(values["declared"]))
 
 
 def _list() -> Statements[list[Schedule]]:
@@ -223,6 +237,20 @@ def _fence(schedule: Schedule) -> dict[str, Any]:
 
 
 def _values(new: NewSchedule, source: ScheduleSource) -> dict[str, Any]:
+    return {**_columns(new), "source": source, "declared": _declaration(new) if source == "code" else None}
+
+
+def _declaration(new: NewSchedule) -> str:
+    """The declared schedule as JSON, with the names of its attributes; `enabled` only if the code sets it."""
+    declared = {name: getattr(new, name) for name in ("cron", "timezone", "type", "params", "queue", "priority")}
+    declared |= {"catch_up": str(new.catch_up), "max_attempts": new.max_attempts, "timeout": new.timeout}
+    declared |= {"backoff_base": new.backoff.base, "backoff_cap": new.backoff.cap, "tags": list(new.tags)}
+    if new.enabled is not None:
+        declared["enabled"] = new.enabled
+    return encode(declared, "declared")
+
+
+def _columns(new: NewSchedule) -> dict[str, Any]:
     return {
         "name": new.name,
         "cron": new.cron,
@@ -237,16 +265,33 @@ def _values(new: NewSchedule, source: ScheduleSource) -> dict[str, Any]:
         "timeout": None if new.timeout is None else round(new.timeout * 1e6),
         "backoff_base": round(new.backoff.base * 1e6),
         "backoff_cap": round(new.backoff.cap * 1e6),
-        "source": source,
         "tags": encode_tags(new.tags),
     }
 
 
 def _read(row: Row) -> Schedule:
     (name, cron, timezone, catch_up, enabled, type_name, params, queue, priority, max_attempts, timeout, base, cap,
-     source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags) = row  # fmt: skip
+     source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags, declared) = row  # fmt: skip
     return Schedule(
-        name, cron, timezone, CatchUp(catch_up), bool(enabled), type_name, decode(params), queue, priority,
-        max_attempts, seconds(timeout), Backoff(base / 1e6, cap / 1e6), source, from_micros(next_at),
-        from_micros(created_at), from_micros(updated_at), moment(last_at), last_task_id, last_error, decode_tags(tags)
-    )  # fmt: skip
+        name=name,
+        cron=cron,
+        timezone=timezone,
+        catch_up=CatchUp(catch_up),
+        enabled=bool(enabled),
+        type=type_name,
+        params=decode(params),
+        queue=queue,
+        priority=priority,
+        max_attempts=max_attempts,
+        timeout=seconds(timeout),
+        backoff=Backoff(base / 1e6, cap / 1e6),
+        source=source,
+        next_at=from_micros(next_at),
+        created_at=from_micros(created_at),
+        updated_at=from_micros(updated_at),
+        last_at=moment(last_at),
+        last_task_id=last_task_id,
+        last_error=last_error,
+        tags=decode_tags(tags),
+        declared=None if declared is None else decode(declared),
+    )

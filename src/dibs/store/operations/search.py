@@ -15,12 +15,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from dibs.codec import encode
+from dibs.model import search
 from dibs.model.checks import check_integer, from_micros
 from dibs.model.search import MAX_ID, SEARCH_SPAN, FoundTasks, TaskPage, TaskSearch, TaskSummary
 from dibs.model.task import STATES, State, Task
-from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
 from dibs.store.operations.filters import SEARCH_FILTERS, conditions, filter_params
-from dibs.store.operations.rows import decode_tags, moment, read_task
+from dibs.store.operations.rows import add_tasks, decode_tags, moment
 
 CLOCK_TOLERANCE = 3600 * 1_000_000
 """Microseconds by which the times of creation may differ from the order of the ids, because a clock was set back."""
@@ -37,14 +38,22 @@ _FINISHED: _IndexUse = (
     "finished_at DESC",
 )
 _BY_STATE: dict[State, _IndexUse] = {
-    State.PENDING: ("dibs_tasks_by_age", "state = 'pending' {{conditions}}", "queue, type, attempts_left, id"),
     State.SCHEDULED: ("dibs_tasks_due", "state = 'scheduled'", "run_at"),
     State.CLAIMED: ("dibs_tasks_leases", "state = 'claimed'", "lease_until"),
     State.COMPLETED: _FINISHED,
     State.FAILED: _FINISHED,
     State.CANCELLED: _FINISHED,
 }
-"""Blocked tasks have no index of their own: they are found among the open steps (`few_blocked`)."""
+"""Blocked tasks have no index of their own: they are found among the open steps (`few_blocked`). For pending tasks see
+`_pending_rows`."""
+
+_PARKED: _IndexUse = ("dibs_tasks_parked", "{{is_parked}} {{conditions}}", "queue, priority DESC, id")
+_CLAIMABLE: dict[str | None, _IndexUse] = {
+    "queue": ("dibs_tasks_by_queue", "{{claimable}} {{conditions}}", "queue, priority DESC, {{age_in_stream}}"),
+    "type": ("dibs_tasks_by_type", "{{claimable}} {{conditions}}", "type, priority DESC, {{age_in_stream}}"),
+    None: ("dibs_tasks_by_age", "{{claimable}}", "id"),
+}
+"""Pending tasks are claimable or parked, each with indexes of their own: by the filter that the index begins with."""
 
 _DEAD: _IndexUse = ("dibs_tasks_dead", "state = 'failed' AND set_aside IS NULL", "finished_at DESC")
 _WITH_KEY: _IndexUse = ("dibs_tasks_key", "key = :key", "key, queue")
@@ -52,15 +61,16 @@ _CONDITIONS = ("state_of_row", *SEARCH_FILTERS)
 
 
 _Found = TypeVar("_Found", TaskSummary, Task)
-_Result = tuple[list[_Found], int | None, int]
-"""The matching tasks, the cursor (None: all tasks have been read), and the number of tasks that were read, at most."""
+_Result = tuple[list[_Found], int | None, int, bool]
+"""The matching tasks, the cursor (None: all tasks have been read), the number of tasks that were read, at most, and
+True if the page has ended before its limit because of its content."""
 
 
 class _Columns(msgspec.Struct, Generic[_Found], frozen=True):
-    """Which columns a search returns for each task, and how a row is decoded. `words`: the columns, if they are not
-    those of a summary."""
+    """Which columns a search returns for each task, and how rows are decoded: all of them, or the first ones. `words`:
+    the columns, if they are not those of a summary."""
 
-    decode: Callable[[Row], _Found]
+    decode: Callable[[Rows], list[_Found]]
     words: tuple[tuple[str, str], ...] = ()
 
 
@@ -74,11 +84,11 @@ class Search:
             "search",
             lambda: _search(which, span, SUMMARY_COLUMNS),
             mode=Mode.READ,
-            decode=lambda found: FoundTasks(*found),
+            decode=lambda found: FoundTasks(*found[:3]),
         )
 
     def find(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[TaskPage]:
-        """Find as `search` does, with whole tasks instead of summaries."""
+        """Find as `search` does, with whole tasks instead of summaries, of PAGE_CONTENT characters at most."""
         check_integer(span, "span", 1, 2**31 - 1)
         return Operation(
             "find", lambda: _search(which, span, TASK_COLUMNS), mode=Mode.READ, decode=lambda found: TaskPage(*found)
@@ -87,7 +97,7 @@ class Search:
 
 def _search(which: TaskSearch, span: int, columns: _Columns[_Found]) -> Statements[_Result[_Found]]:
     if which.dead and which.state not in (None, State.FAILED):
-        return [], None, 0
+        return [], None, 0, False
     given = _params(which)
     ids = yield from _candidates(which, given)
     if ids is None:
@@ -103,9 +113,10 @@ def _search_ids(
     have a gigabyte."""
     words = (conditions(given, _CONDITIONS), *columns.words, *limited(which.limit))
     rows = yield Statement("search_ids", {**given, "ids": ids[:span]}, words=words)
-    tasks = [columns.decode(row) for row in rows]
-    last_read = ids[span - 1] if len(ids) > span else None
-    return tasks, tasks[-1].id if len(tasks) == which.limit else last_read, len(ids[:span])
+    tasks = columns.decode(rows)
+    last_read, cut = ids[span - 1] if len(ids) > span else None, len(tasks) < len(rows)
+    cursor = tasks[-1].id if cut or len(tasks) == which.limit else last_read
+    return tasks, cursor, len(ids[:span]), cut
 
 
 def _params(which: TaskSearch) -> dict[str, Any]:
@@ -137,24 +148,36 @@ def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Statements[list[
         return [which.id]
     if which.state is None and which.key is None and not which.dead:
         return None
-    rows = yield _candidates_statement(which, given)
+    rows = yield from _candidate_rows(which, given)
     return [row[0] for row in rows] if len(rows) <= MAX_CANDIDATES else None
 
 
-def _candidates_statement(which: TaskSearch, given: Mapping[str, Any]) -> Statement:
+def _candidate_rows(which: TaskSearch, given: Mapping[str, Any]) -> Statements[Rows]:
     state = STATES[which.state] if which.state else State.FAILED
-    if which.key is None and state is State.BLOCKED:
-        return Statement("few_blocked", words=limited(MAX_CANDIDATES + 1))
-    index_use = _WITH_KEY if which.key is not None else _DEAD if which.dead else _BY_STATE[state]
+    if which.key is not None:
+        return (yield _few_tasks(_WITH_KEY, given))
+    if state is State.BLOCKED:
+        return (yield Statement("few_blocked", words=limited(MAX_CANDIDATES + 1)))
+    if state is State.PENDING:
+        return (yield from _pending_rows(given))
+    return (yield _few_tasks(_DEAD if which.dead else _BY_STATE[state], given))
+
+
+def _pending_rows(given: Mapping[str, Any]) -> Statements[Rows]:
+    by_queue, by_type = given["queue"] is not None, given["type"] is not None
+    column = "queue" if by_queue else "type" if by_type else None
+    claimable = yield _few_tasks(_CLAIMABLE[column], given, column)
+    if by_queue and by_type and len(claimable) > MAX_CANDIDATES:  # the queue has many tasks, but the type may have few
+        claimable = yield _few_tasks(_CLAIMABLE["type"], given, "type")
+    parked = yield _few_tasks(_PARKED, given, "queue" if by_queue else None)
+    return [*claimable, *parked]
+
+
+def _few_tasks(index_use: _IndexUse, given: Mapping[str, Any], column: str | None = None) -> Statement:
+    """`column`: the first column of the index, if a filter gives its value."""
     words = zip(("index", "condition", "order"), index_use, strict=True)
-    return Statement("few_tasks", given, words=(*words, _index_conditions(given), *limited(MAX_CANDIDATES + 1)))
-
-
-def _index_conditions(given: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the conditions on the first columns of the index of pending tasks, for the placeholder in _BY_STATE."""
-    if given["queue"] is None:
-        return conditions({}, ())
-    return conditions(given, ("queue", "type"))
+    filters = conditions(given, () if column is None else (column,))
+    return Statement("few_tasks", given, words=(*words, filters, *limited(MAX_CANDIDATES + 1)))
 
 
 def _search_range(
@@ -168,13 +191,14 @@ def _search_range(
     above, below = yield from _bounds(given, span)
     [(highest, lowest, read)] = yield Statement("id_range", {"above": above, "below": below}, words=limited(span))
     if read == 0:
-        return [], None, 0
+        return [], None, 0, False
     id_range = {**given, "highest": highest, "lowest": lowest}
     words = (filters, ("span", f"{2 * span:d}"), *columns.words, *limited(which.limit))
     rows = yield Statement("search_range", id_range, words=words)
-    tasks = [columns.decode(row) for row in rows]
-    last_read = tasks[-1].id if len(tasks) == which.limit else lowest
-    return tasks, None if read < span and last_read == lowest else last_read, read
+    tasks = columns.decode(rows)
+    cut = len(tasks) < len(rows)
+    last_read = tasks[-1].id if cut or len(tasks) == which.limit else lowest
+    return tasks, None if read < span and last_read == lowest else last_read, read, cut
 
 
 def _bounds(given: Mapping[str, Any], span: int) -> Statements[tuple[int, int]]:
@@ -226,11 +250,39 @@ def _read_summary(row: Row) -> TaskSummary:
      lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head,
      tags) = row  # fmt: skip
     return TaskSummary(
-        task_id, type_name, STATES[state], queue, priority, attempts, max_attempts, worker_id, from_micros(created_at),
-        from_micros(run_at), moment(claimed_at), moment(lease_until), moment(finished_at), progress, workflow_id, key,
-        params, error, bool(cancel_requested), head, decode_tags(tags)
-    )  # fmt: skip
+        id=task_id,
+        type=type_name,
+        state=STATES[state],
+        queue=queue,
+        priority=priority,
+        attempts=attempts,
+        max_attempts=max_attempts,
+        worker_id=worker_id,
+        created_at=from_micros(created_at),
+        run_at=from_micros(run_at),
+        claimed_at=moment(claimed_at),
+        lease_until=moment(lease_until),
+        finished_at=moment(finished_at),
+        progress=progress,
+        workflow_id=workflow_id,
+        key=key,
+        params=params,
+        error=error,
+        cancel_requested=bool(cancel_requested),
+        error_head=head,
+        tags=decode_tags(tags),
+    )
 
 
-SUMMARY_COLUMNS = _Columns(_read_summary)
-TASK_COLUMNS = _Columns(read_task, (("task_summary", "{{task}}"),))
+def _read_summaries(rows: Rows) -> list[TaskSummary]:
+    return [_read_summary(row) for row in rows]
+
+
+def _read_tasks(rows: Rows) -> list[Task]:
+    tasks: list[Task] = []
+    add_tasks(tasks, rows, search.PAGE_CONTENT)
+    return tasks
+
+
+SUMMARY_COLUMNS = _Columns(_read_summaries)
+TASK_COLUMNS = _Columns(_read_tasks, (("task_summary", "{{task}}"),))

@@ -39,7 +39,7 @@ from dibs.model.task import STATES, Event, State
 from dibs.model.upkeep import BATCH
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
 from dibs.store.operations.dialect import Dialect
-from dibs.store.operations.filters import conditions
+from dibs.store.operations.filters import conditions, quoted_tags
 from dibs.store.operations.registry import list_workers
 from dibs.store.operations.rows import seconds
 
@@ -53,7 +53,7 @@ FAILURES = 10_000
 """The number of failed tasks that are grouped by error."""
 
 ERROR_REACH = 2
-"""The factor by which more failed tasks are read if only some queues are wanted."""
+"""The factor by which more failed tasks are read if only some queues or tags are wanted."""
 
 MAX_CHANGES = 2_000_000
 """The largest number of entries that one operation counts: a minute at ten thousand tasks a second. A server that is
@@ -77,11 +77,14 @@ class Statistics:
         check_integer(limit, "limit", 1, 2**31 - 1)
         return Operation("latencies", lambda: _latencies(queues, limit), mode=Mode.READ)
 
-    def error_groups(self, queues: Sequence[str] | None = None, limit: int = FAILURES) -> Operation[ErrorGroups]:
-        """The newest `limit` failed tasks (of these queues), grouped by error."""
+    def error_groups(
+        self, queues: Sequence[str] | None = None, limit: int = FAILURES, tags: Sequence[str] | None = None
+    ) -> Operation[ErrorGroups]:
+        """The newest `limit` failed tasks (of these queues, with all of these tags), grouped by error."""
         check_names(queues, "queues", "The queue")
         check_integer(limit, "limit", 1, 2**31 - 1)
-        return Operation("error_groups", lambda: _error_groups(queues, limit), mode=Mode.READ)
+        given = {"queues": None if queues is None else list(queues), "tags": quoted_tags(tags)}
+        return Operation("error_groups", lambda: _error_groups(given, limit), mode=Mode.READ)
 
     def save_sample(self, at: int, body: str) -> Operation[bool]:
         """Save the sample of a minute. True if the minute had none."""
@@ -189,7 +192,7 @@ def read_counts(rows: Rows) -> list[TaskCount]:
     """The counts in the rows of `counts`."""
     return [
         TaskCount(queue, name, STATES[state], count, seconds(age), set_aside)
-        for queue, name, state, count, age, set_aside in rows
+        for queue, name, state, count, age, set_aside, _ in rows
     ]
 
 
@@ -224,13 +227,13 @@ def _prune(before: int, limit: int) -> Statements[int]:
 # Errors
 
 
-def _error_groups(queues: Sequence[str] | None, limit: int) -> Statements[ErrorGroups]:
-    reach = limit if queues is None else ERROR_REACH * limit
-    given = {"queues": None if queues is None else list(queues)}
-    words = (conditions(given, ("queues",)), ("reach", f"{reach:d}"), *limited(limit))
+def _error_groups(given: dict[str, Any], limit: int) -> Statements[ErrorGroups]:
+    filtered = any(value is not None for value in given.values())
+    reach = ERROR_REACH * limit if filtered else limit
+    words = (conditions(given, ("queues", "tags")), ("reach", f"{reach:d}"), *limited(limit))
     rows = yield Statement("failures", given, words=words)
     [(dead,)] = yield Statement("count_failed", words=limited(reach + 1))
-    more = dead > reach or (queues is not None and len(rows) == limit)
+    more = dead > reach or (filtered and len(rows) == limit)
     return ErrorGroups(_grouped(rows) if rows else [], len(rows), more)
 
 
@@ -249,14 +252,14 @@ def _group(newest: Row, oldest: int, count: int, kind: str) -> ErrorGroup:
     task_id, task_type, head, finished_at = newest
     error_type, message = map(_text, error_parts(head))
     return ErrorGroup(
-        task_type,
-        error_type,
-        message[:MAX_GROUP_MESSAGE],
-        count,
-        from_micros(oldest),
-        from_micros(finished_at),
-        task_id,
-        kind,
+        task_type=task_type,
+        error_type=error_type,
+        message=message[:MAX_GROUP_MESSAGE],
+        count=count,
+        first_at=from_micros(oldest),
+        last_at=from_micros(finished_at),
+        newest_id=task_id,
+        kind=kind,
     )
 
 
@@ -286,5 +289,6 @@ def _finished(window: int, queues: Sequence[str] | None) -> Statements[dict[str,
 def _workers_and_pauses() -> Statements[WorkersAndPauses]:
     workers = yield Statement("workers")
     queues = yield Statement("queues")
-    paused = {name: from_micros(at) for name, at in queues if at is not None}
-    return WorkersAndPauses(list_workers(workers), paused)
+    paused = {name: from_micros(at) for name, at, _ in queues if at is not None}
+    resuming = frozenset(name for name, at, parked in queues if at is None and parked)
+    return WorkersAndPauses(list_workers(workers), paused, resuming)

@@ -18,7 +18,7 @@ from dibs.codec import decode
 from dibs.model.checks import check_names
 from dibs.model.retention import DAY, FINISHED, Records, Rules
 from dibs.model.task import FINAL
-from dibs.model.upkeep import BATCH, NEWEST, OLDEST, Pruned, PrunePosition
+from dibs.model.upkeep import BATCH, NEWEST, OLDEST, Pruned, PrunePosition, QueuesToPark
 from dibs.model.workflow import STOP_DEADLINE
 from dibs.store.contract import Observer
 from dibs.store.operation import WIDTH, Mode, Operation, Row, Statement, Statements, limited
@@ -27,6 +27,12 @@ from dibs.store.operations.dialect import Dialect
 from dibs.store.operations.retention import read_rules
 
 SWEEP_BATCH = 100
+PARK_QUEUES = 10
+"""Queues that one batch parks or unparks tasks of."""
+
+RANDOM_ORDER_KEPT = round(DAY * 1e6)
+"""Microseconds after its last claim until a random order ends."""
+
 REACH = 1000
 """The number of tasks of the whole store among which the next due task of some queues is searched."""
 
@@ -90,6 +96,29 @@ class Upkeep:
             yield from self._dialect.clear_holders(rows)
         return len(rows)
 
+    def queues_to_park(self) -> Operation[QueuesToPark]:
+        """Some of the paused queues with tasks to park, and of the resumed queues with tasks to unpark."""
+        return Operation("queues_to_park", _queues_to_park, mode=Mode.READ)
+
+    def park(self, queue: str, limit: int = BATCH) -> Operation[int]:
+        """Take the first tasks of a paused queue out of the indexes that claims read."""
+        return Operation("park", lambda: park(queue, limit), mode=Mode.TRANSACTION)
+
+    def unpark(self, queue: str, limit: int = BATCH) -> Operation[int]:
+        """Put the first parked tasks of a queue that is not paused back into the indexes that claims read."""
+        return Operation("unpark", lambda: unpark(queue, limit), mode=Mode.TRANSACTION, wakes=True)
+
+    def unpark_some(self, limit: int = SWEEP_BATCH) -> Statements[int]:
+        """Unpark tasks of the first resumed queues, for claims that sweep."""
+        unparked = 0
+        for (queue,) in (yield Statement("queues_to_unpark", words=limited(PARK_QUEUES))):
+            unparked += yield from unpark(queue, limit)
+        return unparked
+
+    def end_random_orders(self) -> Operation[int]:
+        """End the random orders that no claim has used for RANDOM_ORDER_KEPT."""
+        return Operation("end_random_orders", _end_random_orders)
+
     def next_due(self, only: Sequence[str] | None = None) -> Operation[float | None]:
         """Seconds until a task becomes claimable because its time has come: a scheduled task is due, a lease ends, or a
         schedule ticks. With `only`: in these queues; then also None if many tasks of other queues come first."""
@@ -140,6 +169,34 @@ class Upkeep:
     def prune_workers(self) -> Operation[int]:
         """Delete workers whose last heartbeat is past their retention."""
         return Operation("prune_workers", _prune_workers)
+
+
+def _queues_to_park() -> Statements[QueuesToPark]:
+    paused = yield Statement("queues_to_park", words=limited(PARK_QUEUES))
+    resumed = yield Statement("queues_to_unpark", words=limited(PARK_QUEUES))
+    return QueuesToPark(paused=[row[0] for row in paused], resumed=[row[0] for row in resumed])
+
+
+def park(queue: str, limit: int) -> Statements[int]:
+    """Park the first claimable tasks of the queue. Safe: `park` checks under the lock of the queue's row that the queue
+    is paused, and `resume` writes this row."""
+    rows = yield Statement("park", {"queue": queue}, words=limited(limit))
+    if rows:
+        yield Statement("note_parked", {"queue": queue})
+    return len(rows)
+
+
+def unpark(queue: str, limit: int) -> Statements[int]:
+    """Unpark the first parked tasks of the queue, unless the queue is paused."""
+    rows = yield Statement("unpark", {"queue": queue}, words=limited(limit))
+    if len(rows) < limit:
+        yield Statement("note_unparked", {"queue": queue})
+    return len(rows)
+
+
+def _end_random_orders() -> Statements[int]:
+    rows = yield Statement("end_random_orders", {"unused": RANDOM_ORDER_KEPT})
+    return len(rows)
 
 
 def _prune_history(limit: int) -> Statements[int]:

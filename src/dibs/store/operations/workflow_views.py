@@ -1,4 +1,8 @@
-"""Workflows for the dashboard: reads are limited to a page, however many steps, errors and attempts there are."""
+"""Reads of workflows for the dashboard, each limited to what a page shows, however many steps and errors there are.
+
+Keep every read bounded: a statement has a limit, and walks along an index (named in its section of `inspect.sql`; plan
+guards test it). A page with a workflow of a million steps costs as much as a page with a workflow of ten thousand.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,8 @@ from dibs.store.operations.workflows import list_some
 STEPS = 10_000
 EDGES = 100_000
 ATTEMPTS = 100
+"""The largest number of steps, of dependencies between them, and of attempts to finalize that one call reads."""
+
 SPAN = 20_000
 """The number of workflows that one call searches."""
 
@@ -117,23 +123,23 @@ def _read_step(row: Row) -> Step:
     (task_id, name, kind, type_name, queue, state, attempts, max_attempts, waits, on_failure, passed, worker_id,
      claimed_at, finished_at, workflow_id) = row  # fmt: skip
     return Step(
-        task_id,
-        name,
-        _KINDS[kind],
-        type_name,
-        queue,
-        STATES[state],
-        attempts,
-        max_attempts,
-        [],
-        waits,
-        _POLICIES[on_failure],
-        None if passed is None else bool(passed),
-        worker_id,
-        moment(claimed_at),
-        moment(finished_at),
-        None,
-        workflow_id,
+        task_id=task_id,
+        name=name,
+        kind=_KINDS[kind],
+        type=type_name,
+        queue=queue,
+        state=STATES[state],
+        attempts=attempts,
+        max_attempts=max_attempts,
+        after=[],
+        waits=waits,
+        on_failure=_POLICIES[on_failure],
+        passed=None if passed is None else bool(passed),
+        worker_id=worker_id,
+        claimed_at=moment(claimed_at),
+        finished_at=moment(finished_at),
+        error=None,
+        workflow_id=workflow_id,
     )
 
 

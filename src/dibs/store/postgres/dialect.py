@@ -11,7 +11,9 @@ each placeholder has a value, and tests/engines/test_plans.py that each order us
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from dibs.errors import WorkflowNotFound
 from dibs.model.claim import ClaimRequest, Filters, Order
@@ -19,44 +21,74 @@ from dibs.model.finalization import ExecutionStatus, FinalizationAction, Finaliz
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import DatabaseHealth, HistoryChanges
 from dibs.model.workflow import WorkflowState
-from dibs.store.contract import NumbersMissing, Partition
+from dibs.store.contract import NumbersMissing
 from dibs.store.operation import Row, Rows, Statement, Statements, limited
 from dibs.store.operations.advance import Advance
-from dibs.store.operations.claim import CHUNK, RANDOM_ORDERS, SWEEPS, Sweeper, claim_params
+from dibs.store.operations.claim import CHUNK, RANDOM_ORDERS, SWEEPS, Sweeper, TierMemory, claim_params
 from dibs.store.operations.dialect import FinalizationStatements, Holders, NewRows, Stored
 from dibs.store.operations.finalize import finalization_lost
 from dibs.store.postgres import history_gaps
 from dibs.store.sql import Words
 
 EXTRA_CANDIDATES = 32
-"""Candidates beyond the requested number. About as many concurrent claims can each find a candidate that no other claim
-has locked."""
+"""Candidates of a merge beyond the requested number. About as many concurrent claims can each find a candidate that no
+other claim has locked."""
 
-_CANDIDATES = {
-    Order.PRIORITY: ("{{candidates_ordered}}", "priority DESC, id"),
-    Order.PRIORITY_LIFO: ("{{candidates_levels}}", "priority DESC, id DESC"),
-    Order.PRIORITY_ASC: ("{{candidates_levels}}", "priority, id"),
-    Order.FIFO: ("{{candidates_ordered}}", "id"),
-    Order.LIFO: ("{{candidates_ordered}}", "id DESC"),
-    Order.RANDOM: ("{{candidates_random}}", "random_key"),
-    Order.WEIGHTED: ("{{candidates_random}}", "weighted_key"),
+EXTRA_FILTERED_CANDIDATES = 2
+"""The same for a merge of streams in which tasks do not pass the filters: each candidate may be a long walk."""
+
+EXTRA_RANDOM_CANDIDATES = 128
+"""The same for a random order. So many tasks that were passed over can compete in one claim."""
+
+SCANNED = 512
+"""Tasks that a scan reads at most, beyond eight for each requested task."""
+
+SCANNED_AS_A_RULE = 64
+"""Tasks that a scan reads as a rule, beyond one for each requested task."""
+
+MIN_WALK = 16
+"""The shortest walk through a stream."""
+
+WALKS = (2, 8)
+"""How far a claim that names types walks through their streams, or those of the queues, before it tries the others:
+multiples of the bound of its scan."""
+
+_ORDERS = {
+    Order.PRIORITY: "priority DESC, id",
+    Order.PRIORITY_LIFO: "priority DESC, id DESC",
+    Order.PRIORITY_ASC: "priority, id",
+    Order.FIFO: "id",
+    Order.LIFO: "id DESC",
+    Order.RANDOM: "number",
+    Order.WEIGHTED: "number",
 }
-"""The fragment that finds the candidates of each order, and its ORDER BY."""
+"""ORDER BY of each order, with the columns of `merged`."""
+
+_IN_INDEX = {
+    Order.FIFO: "{{any_age}}",
+    Order.LIFO: "{{any_age}}",
+    Order.RANDOM: "{{any_number}}",
+    Order.WEIGHTED: "{{any_number}}",
+}
+"""The condition for the index of an order, where it is not that of the priority (see `any_priority`)."""
 
 _LEVELS: dict[str, Words] = {
-    Order.PRIORITY_LIFO: (("beyond", "<"), ("levels", "priority DESC"), ("within", "id DESC")),
-    Order.PRIORITY_ASC: (("beyond", ">"), ("levels", "priority"), ("within", "id")),
+    Order.PRIORITY_LIFO: (("beyond", "<"), ("levels", "priority DESC, {{age}}"), ("within", "{{age}} DESC")),
+    Order.PRIORITY_ASC: (("beyond", ">"), ("levels", "priority, {{age}} DESC"), ("within", "{{age}}")),
 }
 """For orders by priority without an index of their own: how to step from one priority to the next (`beyond`, `levels`),
 and the order within a priority (`within`)."""
 
-_NEAREST_INDEX_ORDER = {
-    Order.PRIORITY_LIFO: "priority DESC, id",
-    Order.PRIORITY_ASC: "priority, id DESC",
-    Order.RANDOM: "id",
-    Order.WEIGHTED: "id",
+_NEWEST = (("index_order", "{{age}} DESC"), ("range", "{{from_newest}}"))
+_OLDEST = (("index_order", "{{age}}"), ("range", "{{from_oldest}}"))
+_STREAMS: dict[str, Words] = {
+    Order.PRIORITY_LIFO: (*_NEWEST, ("bar_holds", "priority = stream.level")),
+    Order.PRIORITY_ASC: (*_OLDEST, ("bar_holds", "priority = stream.level")),
+    Order.FIFO: (*_OLDEST, ("bar_holds", "true")),
+    Order.LIFO: (*_NEWEST, ("bar_holds", "true")),
 }
-"""For orders without an index of their own: the most similar order that an index has. `claim_any` uses it."""
+"""For orders that the index of a type or queue has only within a priority: the order there, and the range up to the bar
+of a merge (see `read_range`)."""
 
 _NUMBER_COLUMNS: dict[str, Words] = {
     Order.RANDOM: (("key", "random_key"), ("rate", "1")),
@@ -65,12 +97,24 @@ _NUMBER_COLUMNS: dict[str, Words] = {
 """The column of the random-order number in each random order, and the rate of its exponential distribution."""
 
 
+class Tier(NamedTuple):
+    """A way to choose the tasks of a claim: the scan of the whole store, or the streams of a column. `walk`: the
+    multiple of the scan's bound after which a walk through the streams ends; None for no end."""
+
+    column: str | None = None
+    walk: int | None = None
+
+
+SCAN = Tier()
+
+
 class PostgresDialect:
     """The dialect of PostgreSQL. `measured`: `database_health` reads the size of the database. See Dialect."""
 
     def __init__(self, *, many_writers: bool = True, measured: bool = True) -> None:
         self.many_writers = many_writers
         self._measured = measured
+        self._memory = TierMemory()
 
     def insert_tasks(self, rows: NewRows) -> Statements[dict[int, Stored]]:
         """Insert all rows with one statement. The statement for tasks without idempotency keys is faster."""
@@ -124,28 +168,81 @@ class PostgresDialect:
         check_overdue = sweeper.is_due
         if check_overdue:
             sweeper.postpone()
-        claims, overdue = yield from _claim(request, atomic, holders, check_overdue)
+        claims, overdue = yield from self._claim(request, atomic, holders, check_overdue)
         if check_overdue and overdue:  # nothing was claimed, because an overdue task may come first
             yield from sweeper.sweep()
-            claims, overdue = yield from _claim(request, atomic, holders)
+            claims, overdue = yield from self._claim(request, atomic, holders)
         for _ in range(SWEEPS):  # the tasks that a sweep moves may not pass the filters: sweep until nothing is overdue
             if claims or not overdue or not (yield from sweeper.sweep()):
                 break
-            claims, overdue = yield from _claim(request, atomic, holders)
+            claims, overdue = yield from self._claim(request, atomic, holders)
         return claims
+
+    def _claim(
+        self, request: ClaimRequest, atomic: bool, holders: Holders | None, check_overdue: bool = False
+    ) -> Statements[tuple[Rows, bool]]:
+        """Return the claimed rows, and whether something is overdue. `check_overdue`: claim nothing if something is
+        overdue."""
+        claimed: Rows = []
+        left, overdue = None, False
+        try:
+            for tier in self._memory.in_turn(request, _tiers(request)):
+                rows = yield _claim_statement(request, tier, len(claimed), holders, check_overdue)
+                left, overdue = rows[0][:2]
+                if check_overdue and overdue:
+                    return [], True
+                if left == "unnumbered":
+                    raise NumbersMissing(str(request.order))
+                claimed += [row[2:] for row in rows if row[2] is not None]
+                check_overdue = False
+                if left != "beyond":
+                    break
+            if left == "locked":
+                rows = yield _claim_any_statement(request, len(claimed), holders)
+                claimed += [row[2:] for row in rows]
+        except Exception:
+            if atomic or not claimed:
+                raise
+            # The claim has committed: its tasks must reach the worker, whatever has failed afterwards.
+        return claimed, overdue
 
     def pick(self, filters: Filters) -> Statements[list[int]]:
         """The ids of the tasks that a claim would take now."""
-        params = {**_filter_params(filters), "include_unnumbered": True}
-        rows = yield Statement("peek", params, words=_peek_words(filters))
-        if filters.order in RANDOM_ORDERS and len(rows) < filters.count:  # tasks without a number come last
-            rows += yield Statement("peek", params, words=_peek_words(filters, Order.FIFO))
-        return list(dict.fromkeys(row[0] for row in rows))[: filters.count]
+        picked: Rows = []
+        for tier in self._memory.in_turn(filters, _tiers(filters)):
+            picked = yield _peek_statement(filters, tier)
+            if all(left != "beyond" for _, left in picked):
+                break
+        ids = [row[0] for row in picked if row[0] is not None]
+        if filters.order in RANDOM_ORDERS and len(ids) < filters.count:  # tasks without a number come last
+            ids += yield from self.pick(msgspec.structs.replace(filters, order=Order.FIFO))
+        return list(dict.fromkeys(ids))[: filters.count]
 
-    def number_some(self, order: str, partition: Partition) -> Statements[bool]:
-        """Give the next CHUNK tasks of the partition their random-order numbers."""
-        rows = yield Statement("draw", {**partition, "kind": order}, words=(*_NUMBER_COLUMNS[order], *limited(CHUNK)))
+    def number_some(self, order: str) -> Statements[bool]:
+        """Give the next CHUNK tasks their random-order numbers."""
+        yield Statement("begin_random_order", {"kind": order})
+        rows = yield Statement("number", {"kind": order}, words=(*_NUMBER_COLUMNS[order], *limited(CHUNK)))
         return any(numbered_to is not None for (numbered_to,) in rows)
+
+
+def _tiers(filters: Filters) -> list[Tier]:
+    """The tiers of a claim, each exact as far as it goes, the cheapest first. A claim that names a single type or queue
+    needs no scan, if a stream has the order. A claim that names types walks through their streams and through those of
+    the queues in turn, further each time: many tasks of its types may be in other queues, or in queues that are paused
+    and not parked yet, and many tasks of its queues may be of other types."""
+    if filters.types is None:
+        return [Tier("queue", 1) if _is_one_stream(filters.queues, filters.order) else SCAN, Tier("queue")]
+    columns = ("type", "queue")
+    if filters.queues is not None and len(filters.queues) < len(filters.types):
+        columns = ("queue", "type")
+    is_one_stream = filters.queues is None and _is_one_stream(filters.types, filters.order)
+    walks = (Tier(column, walk) for walk in WALKS for column in columns)
+    return [Tier("type", 1) if is_one_stream else SCAN, *walks, Tier(columns[0])]
+
+
+def _is_one_stream(names: Sequence[str] | None, order: str) -> bool:
+    """True if a single stream has the order: the index of a type or queue has no order by age."""
+    return names is not None and len(names) == 1 and order not in (Order.FIFO, Order.LIFO)
 
 
 class PostgresFinalization:
@@ -176,100 +273,155 @@ class PostgresFinalization:
         return Finalized(workflow_id, WorkflowState(state), ExecutionStatus(status), FinalizationAction(action), due)
 
 
-def _claim(
-    request: ClaimRequest, atomic: bool, holders: Holders | None, check_overdue: bool = False
-) -> Statements[tuple[Rows, bool]]:
-    """Return the claimed rows, and whether something is overdue. `check_overdue`: claim nothing if something is
-    overdue."""
-    params = {**_filter_params(request), **claim_params(request), "check_overdue": check_overdue}
-    rows = yield _claim_statement("claim", params, request, request.count, holders)
-    (candidates, overdue), claimed = rows[0][:2], [row for row in rows if row[2] is not None]
-    if check_overdue and overdue:
-        return [], True
-    if candidates == 0 and request.order in RANDOM_ORDERS:
-        yield from _check_numbered(request)
-    missing = request.count - len(claimed)
-    try:
-        # Other claims are taking the same candidates right now, or some tasks have no random-order number.
-        if missing and (candidates > len(claimed) or (candidates == 0 and request.order in RANDOM_ORDERS)):
-            other_holders = holders and holders[len(claimed) :]
-            claimed += yield _claim_statement("claim_any", params, request, missing, other_holders)
-        if claimed and request.order in RANDOM_ORDERS:
-            yield from _advance_position(request, claimed)
-    except Exception:
-        if atomic or not claimed:
-            raise
-        # The claim has committed: its tasks must reach the worker, whatever has failed afterwards.
-    return [row[3:] for row in claimed], overdue
-
-
-def _check_numbered(filters: Filters) -> Statements[None]:
-    """Raise NumbersMissing if tasks that pass the filters may have no random-order number."""
-    partitions = yield Statement("unnumbered_partitions", _filter_params(filters), words=_partition_words(filters))
-    if partitions:
-        names = ("queue", "type", "attempts_left")
-        raise NumbersMissing(str(filters.order), [dict(zip(names, each, strict=True)) for each in partitions])
-
-
 def _claim_statement(
-    name: str, params: dict[str, Any], request: ClaimRequest, count: int, holders: Holders | None
+    request: ClaimRequest, tier: Tier, claimed: int, holders: Holders | None, check_overdue: bool
 ) -> Statement:
-    words = (*_claim_words(request, _rounded_up(count)), ("partition_condition", "{{if_several_partitions}}"))
-    params = {**params, "exact_count": count}
-    if holders is None:
-        return Statement(name, params, words=(*words, ("holder_columns", "{{for_one_worker}}")))
-    workers, incarnations = [list(each) for each in zip(*holders, strict=True)]
-    return Statement(
-        name,
-        {**params, "workers": workers, "incarnations": incarnations},
-        words=(*words, ("holder_columns", "{{for_each_worker}}")),
+    """The statement for what is missing after `claimed` tasks."""
+    params, words = _holders(request, claimed, holders)
+    words = (*words, *_tier_words(request, tier, _rounded_up(request.count)))
+    return Statement("claim", {**params, "check_overdue": check_overdue}, words=words)
+
+
+def _claim_any_statement(request: ClaimRequest, claimed: int, holders: Holders | None) -> Statement:
+    params, words = _holders(request, claimed, holders)
+    column = _tiers(request)[-1].column if request.queues or request.types else None
+    names = _names(request, column) if column else "{{whole_store}}"
+    stream = f"AND {column} = stream.name" if column else ""
+    count = str(_rounded_up(request.count))
+    age = ("age", "{{age_in_stream}}" if column else "{{age_in_store}}")
+    words = (
+        *words,
+        ("names", names),
+        ("in_stream", stream),
+        age,
+        ("passes", _passes(request, column)),
+        ("count", count),
     )
+    return Statement("claim_any", params, words=words)
+
+
+def _peek_statement(filters: Filters, tier: Tier) -> Statement:
+    words = dict(_tier_words(filters, tier, filters.count))
+    if filters.order in RANDOM_ORDERS:
+        words["candidates"] = "SELECT id FROM matching"
+    return Statement("peek", {**_filter_params(filters), "exact_count": filters.count}, words=tuple(words.items()))
+
+
+def _holders(request: ClaimRequest, claimed: int, holders: Holders | None) -> tuple[dict[str, Any], Words]:
+    """The parameters of a claim, and the words that name its workers."""
+    params = {**_filter_params(request), **claim_params(request), "exact_count": request.count - claimed}
+    if holders is None:
+        return params, (("holder_columns", "{{for_one_worker}}"),)
+    workers, incarnations = [list(each) for each in zip(*holders[claimed:], strict=True)]
+    return params | {"workers": workers, "incarnations": incarnations}, (("holder_columns", "{{for_each_worker}}"),)
 
 
 def _rounded_up(count: int) -> int:
-    """Return the next power of four. The number is a part of the SQL, and PostgreSQL plans each text of a statement on
+    """Return the next power of two. The number is a part of the SQL, and PostgreSQL plans each text of a statement on
     its own: rounding up leaves few texts."""
-    size = 1
-    while size < count:
-        size *= 4
-    return size
+    return 1 << (count - 1).bit_length()
 
 
-def _claim_words(filters: Filters, count: int, order: Order | None = None) -> Words:
-    order = order or Order(filters.order)
-    candidates, order_by = _CANDIDATES[order]
-    single_partition = "{{from_one_partition}}" if candidates == "{{candidates_ordered}}" else ""
+def _tier_words(filters: Filters, tier: Tier, count: int) -> Words:
+    """The words of `claim` and `peek`: how to find the candidates."""
+    order = Order(filters.order)
+    is_scan = tier.column is None or (
+        tier.walk is not None and _is_one_stream(_named(filters, tier.column), filters.order)
+    )
+    extra = _extra_candidates(filters, tier, count)
+    bound = _bound(filters, tier, count, is_scan) or count + extra
+    near = count + (extra if order in RANDOM_ORDERS else SCANNED_AS_A_RULE)
+    words = (
+        ("number", "NULL::float8"), ("numbered", ""), ("after", ""), ("count", str(count)), ("extra", str(extra)),
+        ("near", str(min(near, bound))), ("bound", str(bound)),
+        ("passes", _passes(filters, tier.column, named=not is_scan)),
+        ("age", "{{age_in_store}}" if tier.column is None else "{{age_in_stream}}"),
+        *(_scan_words(tier, order) if is_scan else _merge_words(filters, tier, order))
+    )  # fmt: skip
+    return (*words, *_NUMBER_COLUMNS[order], *_random_words(tier, is_scan)) if order in RANDOM_ORDERS else words
+
+
+def _bound(filters: Filters, tier: Tier, count: int, is_scan: bool) -> int | None:
+    """How many tasks a scan, or a walk through each stream, reads at most; None for no bound."""
+    bound = 8 * count + SCANNED
+    if is_scan:
+        return bound * (tier.walk or 1)
+    if tier.walk is None:
+        return None
+    return _rounded_up(max(bound * tier.walk // len(_named(filters, tier.column) or "1"), MIN_WALK))
+
+
+def _extra_candidates(filters: Filters, tier: Tier, count: int) -> int:
+    if filters.order in RANDOM_ORDERS:
+        return EXTRA_RANDOM_CANDIDATES
+    is_filtered = _passes(filters, tier.column) not in ("", "{{in_open_queue}}")
+    return EXTRA_FILTERED_CANDIDATES if is_filtered else min(EXTRA_CANDIDATES, 8 * count)
+
+
+def _scan_words(tier: Tier, order: Order) -> Words:
     return (
-        *_partition_words(filters), ("candidates", candidates), ("single_partition", single_partition),
-        ("order", order_by), ("index_order", _NEAREST_INDEX_ORDER.get(order, order_by)), *_LEVELS.get(order, ()),
-        ("candidate_limit", str(count + EXTRA_CANDIDATES)), ("count", str(count))
+        ("tier", ""), ("candidates", "{{scan}}"), ("left", "{{left_by_scan}}"), ("cut", "{{beyond_bound}}"),
+        ("first", "{{first_in_levels: {{argument}}}}" if order in _LEVELS else "{{first_in_order}}"),
+        ("in_stream", "" if tier.column is None else f"AND {tier.column} = (:{tier.column}s::text[])[1]"),
+        ("in_index", _IN_INDEX.get(order, "{{any_priority}}") if tier.column is None else ""),
+        ("index_order", "priority DESC, {{age}}" if order is Order.PRIORITY else _ORDERS[order]),
+        *_LEVELS.get(order, ()),
     )  # fmt: skip
 
 
-def _peek_words(filters: Filters, order: Order | None = None) -> Words:
-    return (*_claim_words(filters, filters.count, order), ("partition_condition", ""))
-
-
-def _partition_words(filters: Filters) -> Words:
-    """Return the words that select the partitions: queues and types are named by the filters, or found in the table."""
+def _merge_words(filters: Filters, tier: Tier, order: Order) -> Words:
+    by_levels = order in _STREAMS
+    stream = f"AND {tier.column} = stream.name"
     return (
-        ("open_queues", "{{queues_found}}" if filters.queues is None else "{{queues_named}}"),
-        ("queue_types", "{{types_found}}" if filters.types is None else "{{types_named}}"),
+        ("tier", "{{merge}}"), ("candidates", "SELECT id FROM matching"), ("left", "{{left_by_merge}}"),
+        ("cut", "{{beyond_walk}}"), ("names", _names(filters, tier.column)), ("column", str(tier.column)),
+        ("streams", "{{streams_of_levels}}" if by_levels else "{{streams_of_names}}"),
+        ("in_stream", f"{stream} AND priority = stream.level" if by_levels else stream),
+        ("read", "{{read_stream: {{argument}}}}" if tier.walk is None else "{{read_part_of_stream: {{argument}}}}"),
+        ("read_to_bar", "{{read_range}}" if by_levels else "{{read_to_priority}}"),
+        ("order", _ORDERS[order]), ("index_order", "priority DESC, {{age}}"), *_STREAMS.get(order, ()),
+    )  # fmt: skip
+
+
+def _random_words(tier: Tier, is_scan: bool) -> Words:
+    """The words that differ in a random order."""
+    key = "{{key}}"
+    return (
+        ("tier", "{{scan_random}}{{random_candidates}}" if is_scan else "{{merge}}{{random_candidates}}"),
+        ("candidates", "SELECT id FROM drawn"), ("left", "{{left_by_random}}"), ("after", "{{after_random}}"),
+        ("number", key), ("numbered", f"AND {key} IS NOT NULL"),
+        ("index_order", key if tier.column is None else "{{number_in_stream}}"),
+        ("read_to_bar", "{{read_range}}"), ("range", "{{from_smallest}}"),
+    )  # fmt: skip
+
+
+def _named(filters: Filters, column: str | None) -> Sequence[str] | None:
+    """The names that the filters have for this column."""
+    return filters.types if column == "type" else filters.queues
+
+
+def _names(filters: Filters, column: str | None) -> str:
+    if column == "type":
+        return "{{types_named}}"
+    return "{{queues_found}}" if filters.queues is None else "{{queues_named}}"
+
+
+def _passes(filters: Filters, column: str | None, *, named: bool = True) -> str:
+    """The conditions of the filters, except for those that the streams of this column have already. `named`: the
+    streams are those of `names`, which has no paused queues."""
+    conditions = (
+        ("{{in_named_queues}}", filters.queues is not None and column != "queue"),
+        ("{{of_named_types}}", filters.types is not None and column != "type"),
+        ("{{with_attempts_left}}", (filters.max_attempts_remaining or 0) > 1),
+        ("{{in_open_queue}}", column != "queue" or not named),
     )
+    return " ".join(fragment for fragment, needed in conditions if needed)
 
 
 def _filter_params(filters: Filters) -> dict[str, Any]:
     return {
         "queues": None if filters.queues is None else list(dict.fromkeys(filters.queues)),
         "types": None if filters.types is None else list(dict.fromkeys(filters.types)),
-        "min_attempts_left": max(filters.max_attempts_remaining or 0, 1),
+        "min_attempts_left": filters.max_attempts_remaining or 0,
         "kind": str(filters.order),
-        "include_unnumbered": False,
     }
-
-
-def _advance_position(request: ClaimRequest, claimed: list[Row]) -> Statements[None]:
-    """Advance the positions of the random order to the number of the last claimed task (see `candidates_random`)."""
-    distance = max(0.0, *(row[2] for row in claimed))
-    params = {**_filter_params(request), "distance": distance}
-    yield Statement("advance_race", params, words=(*_partition_words(request), *_NUMBER_COLUMNS[str(request.order)]))

@@ -42,7 +42,7 @@ class Outages:
                 return
             self._logged_at = now
         about = {"event": "postgres.away", "reason": reason}
-        logger.warning("PostgreSQL cannot be reached (%s); calls go on trying for a while", reason, extra=about)
+        logger.warning("PostgreSQL cannot be reached (%s); calls are repeated for a while", reason, extra=about)
 
 
 _outages = Outages()

@@ -35,10 +35,11 @@ LONGER = 10.0
 """How many times as long an operation of LONG may take: it may have to read or delete very many rows."""
 
 LONG = frozenset({
-    "cancel_many", "cancel_workflow", "changes_since", "count_tasks", "database_health", "doctor", "error_groups",
-    "find_workflows", "finished_within", "latencies", "number_partitions", "outline", "prune", "prune_history",
-    "queues", "redrive", "retry_many", "retry_workflow", "sample_heads", "samples_since", "search", "stats",
-    "step_states", "steps", "workers_and_pauses", "workflow_counts",
+    "cancel_many", "cancel_workflow", "changes_since", "count_tasks", "database_health", "discard_many",
+    "discard_some", "doctor", "error_groups", "find", "find_workflows", "finished_within", "latencies",
+    "number_random_order", "outline", "prune", "prune_history", "queues", "redrive", "retry_many", "retry_workflow",
+    "sample_heads", "samples_since", "search", "stats", "step_states", "steps", "workers_and_pauses",
+    "workflow_counts",
 })  # fmt: skip
 
 SHORTER = 2 / 3

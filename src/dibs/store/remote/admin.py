@@ -126,7 +126,7 @@ class RemoteSchedules:
         return read_operation("get_schedule", get(_schedule_path(name)), _read_schedule)
 
     def remove_schedule(self, name: str) -> Operation[None]:
-        """Remove the schedule. Not safe twice: the second time there is no such schedule."""
+        """Remove the schedule. Must not be repeated: a second request finds no such schedule."""
         return write_operation("remove_schedule", HttpCall("DELETE", _schedule_path(name), safe=False), _read_done)
 
     def enable_schedule(self, name: str) -> Operation[Schedule]:
@@ -138,7 +138,7 @@ class RemoteSchedules:
         return write_operation("disable_schedule", post(_schedule_path(name, "disable")), _read_changed)
 
     def run_schedule(self, name: str) -> Operation[Task]:
-        """Enqueue the task of the schedule now. Not safe twice: it would be enqueued twice."""
+        """Enqueue the task of the schedule now. Must not be repeated: it would be enqueued twice."""
         return write_operation("run_schedule", post(_schedule_path(name, "run"), safe=False), _read_task, wakes=True)
 
     def due_schedules(self) -> Operation[list[DueSchedule]]:
@@ -202,7 +202,7 @@ class RemoteRetention:
         return write_operation("set_retention", call, _read_rule)
 
     def remove_retention(self, target: RetentionTarget) -> Operation[None]:
-        """Remove the rule. Not safe twice: the second time there is no such rule."""
+        """Remove the rule. Must not be repeated: a second request finds no such rule."""
         call = post("/api/retention/remove", TargetBody.from_model(target), safe=False)
         return write_operation("remove_retention", call, _read_done)
 
@@ -222,7 +222,7 @@ class RemoteKeys:
     """API keys. See KeyOperations."""
 
     def mint_key(self, new: NewKey) -> Operation[MintedKey]:
-        """Create a key; only this answer has its secret. Not safe twice: the first secret would be lost."""
+        """Create a key; only this answer has its secret. Must not be repeated: the first secret would be lost."""
         return write_operation("mint_key", post("/api/keys", NewKeyBody.from_model(new), safe=False), _read_minted)
 
     def list_keys(self) -> Operation[list[ApiKey]]:

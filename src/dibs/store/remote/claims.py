@@ -88,8 +88,9 @@ class RemoteQueue:
         repeated."""
         return Operation("claim_by_id", lambda: _claim_by_id(task_id, request), decode=_read_claim)
 
-    def peek(self, filters: Filters) -> Operation[list[Task]]:
-        """Read the tasks that a claim would take now. Another worker may claim them first."""
+    def peek(self, filters: Filters, content: int | None = None) -> Operation[list[Task]]:
+        """Read the tasks that a claim would take now. Another worker may claim them first. `content` is not sent: the
+        server has its own limit."""
         return read_operation("peek", post("/api/tasks/peek", wire.PeekBody.from_model(filters)), _read_tasks)
 
     def finish(self, reports: Sequence[OutcomeReport]) -> Operation[list[FinishResult]]:

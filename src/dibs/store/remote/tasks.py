@@ -20,7 +20,7 @@ from dibs.model.search import (
 )
 from dibs.model.task import Task
 from dibs.store.operation import Operation
-from dibs.store.remote.decode import decoder, reader, reader_or
+from dibs.store.remote.decode import reader, reader_or
 from dibs.store.remote.request import api_path, get, post, read_operation, write_operation
 from dibs.wire import tasks as wire
 from dibs.wire.history import HistoryQuery, OneHistory, WholeHistory
@@ -28,7 +28,6 @@ from dibs.wire.history import HistoryQuery, OneHistory, WholeHistory
 _read_changed = reader(wire.ChangedTask)
 _read_task = reader_or(wire.OneTask, None)
 _read_page = reader(wire.Page)
-_read_list = decoder(wire.Page, lambda page: page.to_model().tasks)
 _read_moved = reader(wire.MovedTasks)
 _read_redriven = reader(wire.Redriven)
 _read_discarded = reader(wire.Discarded)
@@ -45,11 +44,11 @@ class RemoteTasks:
         call = get(api_path("tasks", task_id), or_none="task_not_found")
         return read_operation("get", call, _read_task)
 
-    def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
-        """A page of tasks, newest first."""
+    def list_tasks(self, which: TaskFilter, content: int | None = None) -> Operation[TaskPage]:
+        """A page of tasks, newest first. `content` is not sent: the server has its own limit."""
         if which.dead:
-            return read_operation("list", get("/api/dead-letter", wire.DeadQuery.from_model(which)), _read_list)
-        return read_operation("list", get("/api/tasks", wire.ListQuery.from_model(which)), _read_list)
+            return read_operation("list", get("/api/dead-letter", wire.DeadQuery.from_model(which)), _read_page)
+        return read_operation("list", get("/api/tasks", wire.ListQuery.from_model(which)), _read_page)
 
     def find(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[TaskPage]:
         """The newest tasks that match, among the tasks that the server searched."""
@@ -64,7 +63,7 @@ class RemoteTasks:
         return write_operation("cancel", post(api_path("tasks", task_id, "cancel")), _read_changed, wakes=True)
 
     def retry(self, task_id: int) -> Operation[Task]:
-        """Make a failed, cancelled or scheduled task pending. Not safe twice: it may have failed again in between."""
+        """Make a failed, cancelled or scheduled task pending. Must not be repeated: the task may have failed again."""
         return write_operation(
             "retry", post(api_path("tasks", task_id, "retry"), safe=False), _read_changed, wakes=True
         )
@@ -75,7 +74,7 @@ class RemoteTasks:
         return write_operation("cancel_matching", call, _read_moved, wakes=True)
 
     def retry_matching(self, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
-        """Retry some of the tasks that match. Not safe twice: a task may have failed again in between."""
+        """Retry some of the tasks that match. Must not be repeated: a task may have failed again in between."""
         call = post("/api/tasks/retry", wire.MatchBody.from_model(which, cursor), safe=False)
         return write_operation("retry_matching", call, _read_moved, wakes=True)
 

@@ -45,7 +45,7 @@ class RemoteWorkflows:
         return write_operation("start_workflow", call, _read_started, wakes=True)
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
-        """Add steps to a workflow that still runs. Not safe twice: the names of the steps would be taken."""
+        """Add steps to a workflow that still runs. Must not be repeated: the names of the steps would be taken."""
         if not steps:
             raise InvalidValue("There are no steps to add.", hint="Give at least one step.")
         body = encode(workflows.MoreStepsBody.from_model(steps))
@@ -79,7 +79,7 @@ class RemoteWorkflows:
         return write_operation("cancel_workflow", call, _read_changed, wakes=True)
 
     def retry_workflow(self, workflow_id: int) -> Operation[Workflow]:
-        """Run the failed and cancelled steps again. Not safe twice: the workflow may have failed again in between."""
+        """Run the failed and cancelled steps again. Must not be repeated: the workflow may have failed again."""
         call = post(api_path("workflows", workflow_id, "retry"), safe=False)
         return write_operation("retry_workflow", call, _read_changed, wakes=True)
 
@@ -113,7 +113,7 @@ class RemoteFinalization:
         return write_operation("renew_finalization", call, _read_claim)
 
     def release_finalization(self, workflow_id: int, processor: str, token: int) -> Operation[bool]:
-        """Give up the claim. Not safe twice: the second answer would be False."""
+        """Give up the claim. Must not be repeated: the second answer would be False."""
         path = api_path("workflows", workflow_id, "finalization", "release")
         call = post(
             path, finalization.HolderBody.from_model(processor, token), safe=False, or_none="workflow_not_found"
@@ -121,7 +121,7 @@ class RemoteFinalization:
         return write_operation("release_finalization", call, _read_released)
 
     def finalize(self, workflow_id: int, processor: str, token: int) -> Operation[Finalized]:
-        """Act on the execution context. Not safe twice: the claim ends with it."""
+        """Act on the execution context. Must not be repeated: the claim ends with it."""
         call = post(
             api_path("workflows", workflow_id, "finalize"),
             finalization.HolderBody.from_model(processor, token),

@@ -178,7 +178,7 @@ class SqliteExecutor:
         self._connection.executemany(SQL.text("append_history"), [row[:WIDTH] + signed for row in rows])
 
 
-_LISTS = ("ids", "keys", "queues", "items")
+_LISTS = ("ids", "keys", "queues", "types", "items", "streams", "names")
 _ALL_ROWS = frozenset({"complete", "find_keys"})
 """Statements that take all their rows at once, as `items`."""
 

@@ -1,57 +1,30 @@
-"""What SQLite does in its own way. Every operation that writes holds the write lock of the file, so many small
-statements cost less than one clever one, and no other process can write between two of them: a recursive query over the
-partitions takes some 200 µs, a probe 4 µs.
+"""The dialect of SQLite: how claims, inserts, finalization and the history differ from PostgreSQL. See Dialect.
+
+Every operation that writes holds the write lock of the file, so many small statements cost less than one large
+statement, and no other process can write between two of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from dibs.model.claim import ClaimRequest, Filters, Order
+from dibs.model.claim import ClaimRequest, Filters
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import DatabaseHealth, HistoryChanges
 from dibs.model.task import State
-from dibs.store.contract import NumbersMissing, Partition
 from dibs.store.operation import Row, Rows, Statement, Statements, limited
 from dibs.store.operations.advance import Advance
-from dibs.store.operations.claim import CHUNK, Sweeper, claim_params, claim_with_sweeps
+from dibs.store.operations.claim import Sweeper, TierMemory, claim_params, claim_with_sweeps
 from dibs.store.operations.dialect import FinalizationStatements, Holders, NewRows, Stored
 from dibs.store.operations.enqueue import find_keys
 from dibs.store.operations.rows import NewRow
 from dibs.store.operations.statistics import read_changes
-from dibs.store.sql import Words
+from dibs.store.sqlite import claims
 from dibs.store.sqlite.finalization import SqliteFinalization
-
-_ORDERS = {
-    Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
-    Order.FIFO: ("dibs_tasks_by_age", "id", lambda row: row[0]),
-    Order.LIFO: ("dibs_tasks_by_age", "id DESC", lambda row: -row[0]),
-}
-_LEVELS = {
-    Order.PRIORITY_LIFO: (
-        (("beyond", "<"), ("levels", "priority DESC"), ("within", "id DESC")),
-        lambda row: (-row[1], -row[0]),
-    ),
-    Order.PRIORITY_ASC: (
-        (("beyond", ">"), ("levels", "priority"), ("within", "id")),
-        lambda row: (row[1], row[0]),
-    ),
-}
-"""The way through the priorities of a partition, and the order in each."""
-_RANDOM_ORDERS = {
-    Order.RANDOM: (("index", "dibs_tasks_by_random"), ("key", "random_key"), ("rate", "1")),
-    Order.WEIGHTED: (("index", "dibs_tasks_by_weight"), ("key", "weighted_key"), ("rate", "max(priority + 1, 1)")),
-}
-
-
-BEYOND = 2**32
-"""Higher than any priority; and below zero, lower."""
 
 
 class SqliteDialect:
@@ -61,18 +34,19 @@ class SqliteDialect:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
+        self._memory = TierMemory()
 
     def insert_tasks(self, rows: NewRows) -> Statements[dict[int, Stored]]:
         """Insert plain values. Safe: ids and states are determined under the write lock."""
         free = yield from _without_taken_keys(rows)
         if not free:
             return {}
-        [(now, last, racing)] = yield Statement("last_id")
+        [(now, last, numbered)] = yield Statement("last_id")
         stored = [_stored(row, task_id, now) for task_id, row in enumerate(free.values(), last + 1)]
         new = {"first": last + 1, "last": last + len(stored)}
         yield Statement("enqueue", values=[_values(each) for each in stored])
-        if racing:
-            yield Statement("draw_places", new)
+        if numbered:
+            yield Statement("number_new", new)
         yield Statement("enqueue_history", new)
         return dict(zip(free, stored, strict=True))
 
@@ -117,36 +91,25 @@ class SqliteDialect:
         self, request: ClaimRequest, sweeper: Sweeper, *, atomic: bool, holders: Holders | None
     ) -> Statements[Rows]:
         """Pick the ids, then claim them. Safe: the write lock is held, so the picked tasks are still pending."""
-        return claim_with_sweeps(partial(_claim, request, holders), sweeper)
+        return claim_with_sweeps(partial(self._claim, request, holders), sweeper)
+
+    def _claim(self, request: ClaimRequest, holders: Holders | None) -> Statements[Rows]:
+        ids = yield from claims.pick(request, self._memory)
+        if not ids:
+            return []
+        by_id: dict[int, Row] = {}
+        for holder, some in _by_holder(ids, holders):
+            rows = yield Statement("claim", {**claim_params(request), **holder, "ids": some}, change=True)
+            by_id.update((row[0], row) for row in rows)
+        return [by_id[task_id] for task_id in ids]
 
     def pick(self, filters: Filters) -> Statements[list[int]]:
         """The ids that a claim would take now."""
-        partitions = yield from _partitions(filters)
-        return (yield from _pick(partitions, filters, advance=False))
+        return claims.pick(filters, self._memory, advance=False)
 
-    def number_some(self, order: str, partition: Partition) -> Statements[bool]:
-        """Number the next CHUNK tasks of the partition."""
-        [(position, drawn_to)] = yield Statement("race", {**partition, "kind": order})
-        if drawn_to is None:  # another process has numbered the rest
-            return False
-        params = {
-            **partition, "kind": order, "position": position, "drawn_to": drawn_to, "count": CHUNK, "last": CHUNK - 1
-        }  # fmt: skip
-        yield Statement("draw", params, words=_RANDOM_ORDERS[Order(order)])
-        [(drawn_to,)] = yield Statement("note_drawn", params)
-        return drawn_to is not None
-
-
-def _claim(request: ClaimRequest, holders: Holders | None) -> Statements[Rows]:
-    partitions = yield from _partitions(request)
-    ids = yield from _pick(partitions, request)
-    if not ids:
-        return []
-    by_id: dict[int, Row] = {}
-    for holder, some in _by_holder(ids, holders):
-        rows = yield Statement("claim", {**claim_params(request), **holder, "ids": some}, change=True)
-        by_id.update((row[0], row) for row in rows)
-    return [by_id[task_id] for task_id in ids]
+    def number_some(self, order: str) -> Statements[bool]:
+        """Begin the random order, and number the next claimable tasks."""
+        return claims.number_some(order)
 
 
 def _by_holder(ids: list[int], holders: Holders | None) -> Iterator[tuple[dict[str, Any], list[int]]]:
@@ -178,99 +141,6 @@ def _values(stored: Stored) -> tuple[Any, ...]:
 
 def _due(row: NewRow, now: int) -> int:
     return row.run_at if row.run_at is not None else now + (row.delay or 0)
-
-
-def _partitions(filters: Filters) -> Statements[list[Partition]]:
-    paused = {row[0] for row in (yield Statement("paused"))}
-    least = max(filters.max_attempts_remaining or 0, 1)
-    partitions: list[Partition] = []
-    for queue in _distinct(filters.queues) or (yield from _chain("next_queue", "", {})):
-        if queue in paused:
-            continue
-        for type_name in _distinct(filters.types) or (yield from _chain("next_type", "", {"queue": queue})):
-            partition = {"queue": queue, "type": type_name}
-            lefts = yield from _chain("next_attempts_left", least - 1, partition)
-            partitions += [{**partition, "attempts_left": left} for left in lefts]
-    return partitions
-
-
-def _chain(name: str, after: Any, params: Partition) -> Statements[list[Any]]:
-    values: list[Any] = []
-    while True:
-        rows = yield Statement(name, {**params, "after": after})
-        after = rows[0][0]
-        if after is None:
-            return values
-        values.append(after)
-
-
-def _pick(partitions: list[Partition], filters: Filters, advance: bool = True) -> Statements[list[int]]:
-    if filters.order in _RANDOM_ORDERS:
-        return (yield from _pick_random(partitions, filters, advance))
-    found = []
-    if filters.order in _LEVELS:
-        words, key = _LEVELS[Order(filters.order)]
-        for partition in partitions:
-            found += yield from _pick_levels(partition, filters.count, words)
-    else:
-        index, order, key = _ORDERS[Order(filters.order)]
-        for partition in partitions:
-            by = (("index", index), ("order", order))
-            found += yield Statement("pick", {**partition, "count": filters.count}, words=by)
-    if len(partitions) > 1:
-        found.sort(key=key)
-    return _ids(found[: filters.count])
-
-
-def _pick_levels(partition: Partition, count: int, words: Words) -> Statements[Rows]:
-    """The first tasks of the partition, priority after priority."""
-    found: Rows = []
-    after = BEYOND if ("beyond", "<") in words else -BEYOND
-    while len(found) < count:
-        rows = yield Statement("pick_level", {**partition, "after": after, "count": count - len(found)}, words=words)
-        if not rows:
-            break
-        found += rows
-        after = rows[0][1]
-    return found
-
-
-def _pick_random(partitions: list[Partition], filters: Filters, advance: bool) -> Statements[list[int]]:
-    kind, words = str(filters.order), _RANDOM_ORDERS[Order(filters.order)]
-    numbered = yield from _numbered(partitions, kind, complete=advance)
-    found = []
-    for each in numbered:
-        found += yield Statement("pick_race", {**each, "count": filters.count}, words=words)
-    picked = sorted(found, key=lambda row: row[1])[: filters.count]
-    if picked and advance:
-        distance = max(picked[-1][1], 0.0)
-        yield Statement("advance_race", rows=[{**each, "distance": distance} for each in numbered])
-    ids = _ids(picked)
-    if len(ids) < filters.count:  # tasks without a number come last
-        ids += yield from _pick(partitions, msgspec.structs.replace(filters, order=Order.FIFO))
-    return list(dict.fromkeys(ids))[: filters.count]
-
-
-def _numbered(partitions: list[Partition], kind: str, complete: bool) -> Statements[list[Partition]]:
-    """The partitions with random-order numbers, each with its position. NumbersMissing if all tasks must be numbered
-    (`complete`) and are not."""
-    numbered, missing = [], []
-    for partition in partitions:
-        rows = yield Statement("race", {**partition, "kind": kind})
-        numbered += [{**partition, "kind": kind, "position": position} for position, _ in rows]
-        if not rows or rows[0][1] is not None:
-            missing.append(partition)
-    if missing and complete:
-        raise NumbersMissing(kind, missing)
-    return numbered
-
-
-def _ids(rows: Iterable[tuple[Any, ...]]) -> list[int]:
-    return [row[0] for row in rows]
-
-
-def _distinct(names: Iterable[str] | None) -> list[str]:
-    return list(dict.fromkeys(names or ()))
 
 
 def _size(path: Path) -> int:

@@ -162,12 +162,12 @@ def _held_by_finalizer(workflow: Workflow) -> Statements[FinalizationAnswer]:
 
 
 def _not_found() -> FinalizationAnswer:
-    """There is no such workflow: that is no race."""
+    """The answer if the workflow does not exist."""
     return False, None, "not_found", "Workflow not found", ClaimReason.NOT_FOUND, None, None
 
 
 def _already_complete(workflow: Workflow) -> FinalizationAnswer:
-    """Whatever was to be decided has been."""
+    """The answer if the workflow has ended."""
     return (
         False,
         None,
@@ -180,7 +180,7 @@ def _already_complete(workflow: Workflow) -> FinalizationAnswer:
 
 
 def _not_extended(workflow: Workflow, status: str, now: int) -> FinalizationAnswer:
-    """The claim is another one, or there is none."""
+    """The answer to a renewal by a processor that does not hold the claim: another processor holds it, or none."""
     by, until = workflow.finalization_by, workflow.finalization_until
     if by is None or until is None or until <= from_micros(now):
         message = "Nobody holds the finalization of this workflow"
@@ -197,7 +197,7 @@ def _check_holder(workflow: Workflow, processor: str, token: int) -> None:
 
 
 def _cause(workflow: Workflow) -> Statements[str]:
-    """Why the workflow failed."""
+    """The error of the failed workflow, as JSON."""
     rows = yield Statement("first_failure", {"id": workflow.id})
     if workflow.stopping == STOP_DEADLINE:
         return encode_failure(deadline_exceeded(workflow))

@@ -21,7 +21,7 @@ def tidy(connection: sqlite3.Connection) -> None:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
             raise
-        # Somebody else is writing: the free pages can wait for the next round.
+        # Another process is writing: the free pages are returned in the next round.
 
 
 FIXED = "Use 3.51.3, 3.50.7 or 3.44.6 and later."
@@ -38,7 +38,7 @@ def has_wal_fix(release: tuple[int, int, int]) -> bool:
 
 
 def caution() -> str | None:
-    """The warning for a worker or server that runs on this SQLite release; None if there is none."""
+    """The warning for a worker or server that uses this SQLite release; None for a release without the bug."""
     if has_wal_fix(sqlite3.sqlite_version_info):
         return None
     return (

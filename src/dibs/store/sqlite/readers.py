@@ -1,4 +1,8 @@
-"""Read connections of a process: a few, opened when needed, each used by one thread at a time."""
+"""Read connections of a process: a few, opened when needed, each used by one thread at a time.
+
+An interrupt (Ctrl-C) may arrive between any two instructions (decision 39): what must happen together is one call into
+C code. Keep the order of the statements in `read` and `_close_all`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ from dibs.store.sqlite.connection import SqliteExecutor, connect, translate
 from dibs.store.sqlite.writer import Closed
 
 READERS = 4
+"""Reads that run at the same moment at most; further reads wait. More connections would need more memory for their
+page caches."""
 
 
 class Readers:

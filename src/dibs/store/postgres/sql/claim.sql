@@ -1,68 +1,79 @@
 -- Claims: which tasks a worker gets, and the random orders.
 -- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
 -- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+--
+-- A claim tries one tier after the other until it has found enough tasks (see dialect.py). The scan reads the first
+-- claimable tasks of the whole store in the requested order, up to `bound`, and takes those that pass the filters. If
+-- too many others come first, a merge reads streams: the claimable tasks of each named type, or of each queue. Both
+-- are exact in order. Their cost depends neither on the number of queues, types and tasks in the store, nor on how many
+-- tasks come first that the worker does not serve.
 
 -- name: claim
 -- Promise: the first candidates in the requested order now belong to this worker, each under its next token; never more
--- than `count`.
--- Parameters: queues, types, min_attempts_left, worker_id, incarnation, lease, ahead, request, check_overdue,
+-- than `exact_count`.
+-- Parameters: queues, types, min_attempts_left, kind, worker_id, incarnation, lease, ahead, request, check_overdue,
 -- exact_count, now, by.
--- Words: open_queues, queue_types, candidates, single_partition (from_one_partition, or nothing), partition_condition,
--- order, candidate_limit, count, holder_columns.
--- Rows: the number of candidates, whether something is overdue, the rank, history columns, task columns; one row with
--- NULLs if no task was claimed, so that the caller can tell an empty queue from a queue whose first tasks other claims
--- are taking. Overdue tasks are looked for only if a sweep is due (`check_overdue`; then nothing is claimed if
--- something is overdue) or if there is nothing to claim.
+-- Words: tier (CTEs that find `candidates`; empty for a scan), candidates (their query), left (left_by_scan,
+-- left_by_merge or left_by_random), after (CTEs of the random orders, or empty), count, holder_columns, and the words of
+-- the fragments.
+-- Rows: what is left (see `left_by_scan`), whether something is overdue, history columns, task columns; one row with
+-- NULLs if no task was claimed. Overdue tasks are looked for only if a sweep is due (`check_overdue`; then nothing is
+-- claimed if something is overdue) or if there is nothing to claim.
+-- Indexes: see `scan`, `scan_levels`, `scan_random` and `read_stream`; the primary key for each candidate.
 --
 -- Safe: a candidate is only a guess. The statement locks the candidate, unless another transaction holds the lock, and
--- checks under the lock that the candidate is still pending (`unindexed`). Of two claims that guess the same task, one
--- gets the task and the other takes its next candidate. The LIMITs are outside of the locking, in a materialized CTE:
--- no more rows are locked than claimed, and the UPDATE cannot run the choice a second time. The candidates leave their
--- CTE in the order in which the CTE sorted them. With a single partition nothing needs to be merged, and its tasks are
--- locked as they are read (`from_one_partition`). Counts are words, not parameters, because the planner must see how
--- few rows are wanted. The word `count` is rounded up, because each number would need its own plan; `exact_count` is
--- the number of tasks. A limit takes rows one by one, so no more rows are locked.
+-- checks under the lock that the candidate is still claimable (`still_claimable`). Of two claims that guess the same
+-- task, one gets the task and the other takes its next candidate. The LIMITs are outside of the locking, in a
+-- materialized CTE: no more rows are locked than claimed, and the UPDATE cannot run the choice a second time. A limit
+-- takes rows one by one, so a scan ends with the last task that it needs. Counts are words, not parameters, because the
+-- planner must see how few rows are wanted. The word `count` is rounded up, because each number would need its own
+-- plan; `exact_count` is the number of tasks. row_number() is outside of the limits: it may read ahead, and every row
+-- that is read is locked.
 WITH RECURSIVE {{moment}},
 {{overdue}},
-{{partitions}},
-{{candidates}},
+{{tier}}
 picked AS MATERIALIZED (
-    {{single_partition}}
-    (SELECT id, rank FROM (
-        SELECT locked.id, candidates.rank
-        FROM candidates CROSS JOIN LATERAL (
-            SELECT id FROM dibs_tasks WHERE id = candidates.id AND {{unindexed: state}} = 'pending' FOR UPDATE SKIP LOCKED
+    SELECT id, row_number() OVER () AS rank FROM (
+        SELECT id FROM (
+            SELECT locked.id
+            FROM ({{candidates}}) AS candidates CROSS JOIN LATERAL (
+                SELECT id FROM dibs_tasks WHERE id = candidates.id AND {{still_claimable}} FOR UPDATE SKIP LOCKED
+            ) AS locked
+            LIMIT {{count}}
         ) AS locked
-        LIMIT {{count}}
-    ) AS locked
-    LIMIT {{wanted}})
+        LIMIT {{wanted}}
+    ) AS picked
 ),
+{{after}}
 {{claimed}}
-SELECT (SELECT count(*) FROM candidates),
+SELECT CASE WHEN (SELECT count(*) FROM picked) < {{wanted}} THEN {{left}} END,
     CASE WHEN :check_overdue OR NOT EXISTS (SELECT FROM picked) THEN (SELECT found FROM overdue) ELSE false END,
-    picked.rank, changed.*
+    changed.*
 FROM (VALUES (1)) AS always LEFT JOIN (changed JOIN picked ON picked.id = changed.task_id) ON true
 ORDER BY picked.rank
 
 -- name: claim_any
--- Promise: as `claim`, but in the order of an index: for the moment when other claims are taking all candidates of
--- `claim`. Never empty while a matching task is pending and not locked.
--- Parameters and rows as in `claim`. Words: index_order, count.
--- Safe: rows are locked as they are read, partition after partition, and no more than `count` rows.
+-- Promise: as `claim`, but stream after stream, each in the order of its index: for the moment when other claims are
+-- taking all candidates of `claim`, or when tasks without a random-order number are left. Never empty while a matching
+-- task is claimable and not locked.
+-- Parameters and rows as in `claim`. Words: names, in_stream, age, passes, count.
+-- Index: dibs_tasks_by_type, dibs_tasks_by_queue, or dibs_tasks_by_priority if the claim names neither.
+-- Safe: rows are locked as they are read, and no more than `count` rows.
 WITH RECURSIVE {{moment}},
-{{partitions}},
+{{names}},
 picked AS MATERIALIZED (
-    SELECT id, 0::float8 AS rank FROM (
+    SELECT id FROM (
         SELECT task.id
-        FROM partitions CROSS JOIN LATERAL (
-            SELECT id FROM dibs_tasks WHERE {{in_partition}} ORDER BY {{index_order}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
+        FROM names AS stream CROSS JOIN LATERAL (
+            SELECT id FROM dibs_tasks WHERE {{claimable}} {{in_stream}} {{passes}}
+            ORDER BY priority DESC, {{age}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
         ) AS task
         LIMIT {{count}}
     ) AS locked
     LIMIT :exact_count
 ),
 {{claimed}}
-SELECT 0, false, picked.rank, changed.* FROM changed JOIN picked ON picked.id = changed.task_id
+SELECT NULL, false, changed.* FROM changed
 
 -- fragment: claimed
 -- The picked rows become claims. A fragment of `claim` and `claim_any`. Words: holder_columns (for_one_worker or
@@ -95,24 +106,21 @@ incarnation = (:incarnations::text[])[array_position(ARRAY(SELECT id FROM picked
 -- all others. A fragment of `claim`; parameters: check_overdue, exact_count.
 CASE WHEN :check_overdue AND (SELECT found FROM overdue) THEN 0 ELSE :exact_count END
 
--- fragment: from_one_partition
--- The first tasks of the only partition, locked as they are read. A fragment of `claim`, for the orders in which one
--- index alone gives the first tasks. The scan of the index skips the tasks that other transactions have locked, however
--- many there are: there is no guess that could fail, and no second look-up of each task. row_number() is outside of the
--- limits: it may read ahead, and every row that is read is locked.
-(SELECT id, row_number() OVER ()::float8 AS rank FROM (
-    SELECT task.id
-    FROM partitions CROSS JOIN LATERAL (
-        SELECT id FROM dibs_tasks WHERE {{in_partition}} ORDER BY {{order}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
-    ) AS task
-    WHERE (SELECT count(*) FROM partitions) = 1
-    LIMIT {{wanted}}
-) AS alone)
-UNION ALL
+-- fragment: still_claimable
+-- A condition of a row that is looked up by its id: the task is claimable. See `unindexed`.
+{{unindexed: state}} = 'pending' AND NOT parked
 
--- fragment: if_several_partitions
--- A condition: there are several partitions. A fragment of `candidates_ordered`.
-WHERE (SELECT count(*) FROM partitions) > 1
+-- fragment: overdue
+-- Whether a sweep would find tasks to promote, to recover or to unpark. A fragment; evaluated only if the result
+-- matters. Indexes: dibs_tasks_due and dibs_tasks_leases, the first entry of each (after steps that end with their
+-- lease), and dibs_queues_resumed.
+overdue AS MATERIALIZED (
+    SELECT coalesce((SELECT run_at FROM dibs_tasks WHERE state = 'scheduled' ORDER BY run_at LIMIT 1) <= moment.now, false)
+        OR (SELECT lease_until FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= moment.now {{except_ending_steps}}
+            ORDER BY lease_until LIMIT 1) IS NOT NULL
+        OR EXISTS (SELECT FROM dibs_queues WHERE parked AND paused_at IS NULL) AS found
+    FROM moment
+)
 
 -- name: claim_by_id
 -- Promise: this task now belongs to this worker, if it was pending and its queue is not paused.
@@ -124,7 +132,7 @@ changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'claimed', token = task.token + 1, worker_id = :worker_id, incarnation = :incarnation,
         claimed_at = moment.now, lease_until = moment.now + :lease, ahead = false,
-        request = :request, progress = NULL, progress_message = NULL
+        request = :request, progress = NULL, progress_message = NULL, parked = false
     FROM moment
     WHERE task.id = :id AND {{unindexed: state}} = 'pending'
       AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE name = task.queue AND paused_at IS NOT NULL)
@@ -150,285 +158,438 @@ WHERE task.state = 'claimed' AND task.worker_id = :worker_id AND task.request = 
 ORDER BY task.id
 
 -- name: peek
--- Promise: the ids that a claim would take now, in order. Parameters and words as in `claim`. Rows: (id).
-WITH RECURSIVE {{partitions}},
-{{candidates}}
-SELECT id FROM candidates ORDER BY rank LIMIT {{count}}
+-- Promise: the ids that a claim would take now, in order. Parameters and words as in `claim`.
+-- Rows: (id, NULL), and (NULL, what is left) if there are fewer than `exact_count`.
+WITH RECURSIVE {{tier}}
+picked AS MATERIALIZED (SELECT id FROM ({{candidates}}) AS candidates LIMIT {{count}})
+SELECT id, NULL FROM picked
+UNION ALL
+SELECT NULL, {{left}} WHERE (SELECT count(*) FROM picked) < :exact_count
 
--- fragment: partitions
--- The partitions that pass the filters. A partition is the pending tasks of one queue and type with the same number of
--- attempts left. Every filter selects partitions, and every order has an index that begins with the columns of the
--- partition, so a claim reads only the tasks that it takes. A fragment; parameters: queues, types, min_attempts_left.
--- Words: open_queues, queue_types (each found or named).
--- The found partitions are passed on in arrays, for which the planner expects ten rows. For three nested recursions it
--- expects a million rows, and a server with JIT then compiled for a second in each claim.
-{{open_queues}},
-{{queue_types}},
-found_partitions (queue, type, attempts_left) AS (
-    SELECT queue, type, (SELECT attempts_left FROM dibs_tasks
-                         WHERE state = 'pending' AND queue = queue_types.queue COLLATE "C" AND type = queue_types.type COLLATE "C"
-                           AND attempts_left >= :min_attempts_left::int ORDER BY attempts_left LIMIT 1)
-    FROM queue_types
-    UNION ALL
-    SELECT queue, type, (SELECT attempts_left FROM dibs_tasks
-                         WHERE state = 'pending' AND queue = found.queue COLLATE "C" AND type = found.type COLLATE "C"
-                           AND attempts_left > found.attempts_left ORDER BY attempts_left LIMIT 1)
-    FROM found_partitions AS found WHERE found.attempts_left IS NOT NULL
+-- fragment: in_open_queue
+-- A condition: the queue of the task is not paused. The tasks of a paused queue are parked soon, but not at once. If no
+-- queue is paused, the queue is not looked up. A boolean coalesce: the planner takes `(subquery) IS NULL` for so rare
+-- that it sorts all tasks instead of reading the first ones in the order of the index. Index: dibs_queues_paused.
+AND CASE WHEN EXISTS (SELECT FROM dibs_queues WHERE paused_at IS NOT NULL)
+         THEN NOT coalesce((SELECT paused_at IS NOT NULL FROM dibs_queues WHERE name = queue), false) ELSE true END
+
+-- fragment: in_named_queues
+-- A condition: the task is in one of the queues that the claim names. Parameters: queues. The names are hashed, because
+-- there may be many.
+AND (queue IN (SELECT unnest(:queues::text[]) COLLATE "C")) IS TRUE
+
+-- fragment: of_named_types
+-- A condition: the type of the task is one of the types that the claim names; as `in_named_queues`. Parameters: types.
+AND (type IN (SELECT unnest(:types::text[]) COLLATE "C")) IS TRUE
+
+-- fragment: with_attempts_left
+-- A condition: the task has enough attempts left. Parameters: min_attempts_left.
+AND attempts_left >= :min_attempts_left::int
+
+-- fragment: scan
+-- The candidates of a scan: of the first `bound` claimable tasks of the store, or of one stream, those that pass the
+-- filters. Words: first (first_in_order or first_in_levels), near, bound, passes. The query is not materialized, so no
+-- more tasks are read than needed. It has two parts, of which the second is read only if the first does not suffice:
+-- the planner must see how few rows are wanted as a rule, else it sorts all tasks of a small table.
+SELECT id FROM (({{first: {{near}}}} LIMIT {{near}})
+                UNION ALL ({{first: {{bound}}}} OFFSET {{near}} LIMIT {{bound}} - {{near}})) AS task
+WHERE true {{passes}}
+
+-- fragment: age_in_store
+-- The id, as the index of all tasks by priority has it (see the migration).
+(id + 0)
+
+-- fragment: age_in_stream
+-- The id, as the indexes of streams have it.
+(id - 0)
+
+-- fragment: number_in_stream
+-- The random-order number, as the indexes of streams have it. Words: key.
+({{key}} - 0)
+
+-- fragment: first_in_order
+-- The claimable tasks of the store, or of one stream, in an order that an index has. Words: in_stream, in_index,
+-- numbered, index_order.
+-- Index: dibs_tasks_by_priority, dibs_tasks_by_age, dibs_tasks_by_random or dibs_tasks_by_weight, or that of the stream.
+SELECT id, queue, type, attempts_left, priority, {{number}} AS number FROM dibs_tasks
+WHERE {{claimable}} {{numbered}} {{in_stream}} {{in_index}} ORDER BY {{index_order}}
+
+-- fragment: any_priority
+-- A condition that every task meets. It is a condition for the index, and without statistics the planner expects one
+-- row of it: the planner reads the index in its order then. Otherwise it would sort all tasks of a table that was filled
+-- a moment ago.
+AND priority BETWEEN -2147483648 AND 2147483647
+
+-- fragment: any_age
+-- The same for the index of ages.
+AND id BETWEEN 0 AND 9223372036854775807
+
+-- fragment: any_number
+-- The same for the indexes of random-order numbers. Words: key.
+AND {{key}} BETWEEN 0 AND 'Infinity'
+
+-- fragment: first_in_levels
+-- The claimable tasks of the store, or of one stream, in an order by priority, where the order within a priority is not
+-- that of the index. The argument: how many are read of each priority, at most. Words: in_stream, beyond and levels (how
+-- to step from one priority to the next), within (the order within a priority). Index: dibs_tasks_by_priority, or that
+-- of the stream. The recursion jumps from each priority to the next, and reads the tasks of each priority in either
+-- direction: so these orders need no index of their own.
+SELECT found.* FROM (
+    WITH RECURSIVE level (priority) AS (
+        (SELECT priority FROM dibs_tasks WHERE {{claimable}} {{in_stream}} {{in_index}} ORDER BY {{levels}} LIMIT 1)
+        UNION ALL
+        SELECT (SELECT priority FROM dibs_tasks WHERE {{claimable}} {{in_stream}} AND priority {{beyond}} level.priority
+                ORDER BY {{levels}} LIMIT 1)
+        FROM level WHERE level.priority IS NOT NULL
+    )
+    SELECT priority FROM level
+) AS level CROSS JOIN LATERAL (
+    SELECT id, queue, type, attempts_left, priority FROM dibs_tasks
+    WHERE {{claimable}} {{in_stream}} AND priority = level.priority ORDER BY {{within}} LIMIT {{argument}}
+) AS found
+
+-- fragment: left_by_scan
+-- What is left after a scan that found too few tasks: 'nothing', or 'beyond' (there are claimable tasks beyond the
+-- bound, which may pass the filters), or 'locked' (there are enough tasks within the bound, and other transactions have
+-- locked them). A fragment; parameters: exact_count. Words: those of `scan`, cut, count.
+CASE WHEN NOT {{cut}} THEN 'nothing'
+     WHEN (SELECT count(*) FROM ({{scan}} LIMIT {{count}}) AS matching) >= :exact_count THEN 'locked'
+     ELSE 'beyond' END
+
+-- fragment: reach
+-- How many candidates a merge looks for. A fragment; parameters: exact_count. Words: extra.
+(:exact_count::bigint + {{extra}})
+
+-- fragment: merge
+-- The candidates of a merge: the first tasks of all streams in the requested order, up to `reach`. Words: streams (CTEs),
+-- read (read_stream or read_part_of_stream), read_to_bar, order.
+-- First comes the head of each stream; only the streams with the first `reach` heads can have candidates. Of these, the
+-- first `each` tasks are read, twice `reach` altogether. The streams are sorted by the last of these tasks. That of the
+-- stream number `reach / each`, rounded up, is the bar: at least `reach` tasks come no later. Only the streams before
+-- this one may have more candidates, and are read again, up to the bar.
+{{streams}},
+heads AS MATERIALIZED (
+    SELECT stream.*, row_number() OVER (ORDER BY {{order}}) AS place
+    FROM (SELECT stream.name, stream.level, head.* FROM streams AS stream CROSS JOIN LATERAL ({{read}} LIMIT 1) AS head
+          ORDER BY {{order}} LIMIT {{reach}}) AS stream
 ),
-partitions AS MATERIALIZED (
-    SELECT found.queue COLLATE "C" AS queue, found.type COLLATE "C" AS type, found.attempts_left
-    FROM (SELECT array_agg(queue) AS queues, array_agg(type) AS types, array_agg(attempts_left) AS lefts
-          FROM found_partitions WHERE attempts_left IS NOT NULL) AS every,
-         unnest(every.queues, every.types, every.lefts) AS found (queue, type, attempts_left)
+share AS MATERIALIZED (SELECT 2 * {{reach}} / greatest(count(*), 1) + 1 AS each FROM heads),
+begun AS MATERIALIZED (
+    SELECT stream.place, task.*
+    FROM heads AS stream CROSS JOIN LATERAL (
+        SELECT *, row_number() OVER () AS nth
+        FROM ({{read}} LIMIT (SELECT least(each, {{reach}}) FROM share)) AS task
+    ) AS task
+),
+last AS MATERIALIZED (
+    SELECT begun.*, row_number() OVER (ORDER BY {{order}}) * each < {{reach}} AS is_before
+    FROM begun, share WHERE nth = each
+),
+bar AS MATERIALIZED (SELECT priority, id, number FROM last WHERE NOT is_before ORDER BY {{order}} LIMIT 1),
+merged AS MATERIALIZED (
+    SELECT task.*, row_number() OVER (ORDER BY {{order}}) AS rank FROM (
+        SELECT id, priority, number, passes FROM begun
+        WHERE place <> ALL (ARRAY(SELECT place FROM last WHERE is_before))
+        UNION ALL
+        SELECT task.* FROM heads AS stream CROSS JOIN LATERAL ({{read_to_bar}}) AS task
+        WHERE stream.place = ANY (ARRAY(SELECT place FROM last WHERE is_before))
+    ) AS task
+    ORDER BY rank LIMIT {{reach}}
+),
+matching AS MATERIALIZED (
+    SELECT id, priority, number FROM merged
+    WHERE rank < coalesce((SELECT min(rank) FROM merged WHERE NOT passes), {{reach}} + 1) ORDER BY rank
+),
+
+-- fragment: read_to_priority
+-- Reads a stream up to the bar, where the order is by priority and age: first the higher priorities, then that of the
+-- bar. Two ranges, because one would go on to the end of the bar's priority.
+({{read: AND priority > coalesce((SELECT priority FROM bar)::bigint, -2147483649)}} LIMIT {{reach}})
+UNION ALL
+({{read: AND priority = (SELECT priority FROM bar) AND {{age}} <= (SELECT id FROM bar)}} LIMIT {{reach}})
+
+-- fragment: read_range
+-- Reads a stream up to the bar, where the order within the stream is that of one column. Words: range
+-- (from_oldest, from_newest, or from_smallest for random-order numbers).
+{{read: {{range}}}} LIMIT {{reach}}
+
+-- fragment: from_oldest
+-- The range of ids up to the bar, the oldest first. Words: bar_holds (a condition: the bar holds for this stream; else
+-- all its tasks come before the bar).
+AND {{age}} <= coalesce((SELECT id FROM bar WHERE {{bar_holds}}), 9223372036854775807)
+
+-- fragment: from_newest
+-- The range of ids up to the bar, the newest first. Words: bar_holds.
+AND {{age}} >= coalesce((SELECT id FROM bar WHERE {{bar_holds}}), 0)
+
+-- fragment: from_smallest
+-- The range of random-order numbers up to the bar. Words: key.
+AND {{number_in_stream}} <= coalesce((SELECT number FROM bar), 'Infinity')
+
+-- fragment: left_by_merge
+-- What is left after a merge that found too few tasks, as in `left_by_scan`. Words: cut.
+CASE WHEN (SELECT count(*) FROM matching) > (SELECT count(*) FROM picked) THEN 'locked'
+     WHEN {{cut}} THEN 'beyond' ELSE 'nothing' END
+
+-- fragment: beyond_bound
+-- A condition: there are claimable tasks beyond the bound of a scan. Index: dibs_tasks_by_priority, or that of the
+-- stream.
+EXISTS (SELECT FROM dibs_tasks WHERE {{claimable}} {{in_stream}} ORDER BY priority DESC, {{age}} OFFSET {{bound}} LIMIT 1)
+
+-- fragment: beyond_walk
+-- A condition: a merge has ended where the walk through a stream ended (see `read_part_of_stream`).
+EXISTS (SELECT FROM merged WHERE NOT passes)
+
+-- fragment: read_stream
+-- The tasks of a stream that pass the filters, in the requested order. Words: number (the column of the random-order
+-- number, or NULL), numbered, in_stream, passes, index_order, bound (larger than `reach`: a constant, so that
+-- the planner sees how few rows are wanted).
+-- Index: dibs_tasks_by_type, dibs_tasks_by_queue, or the same for a random order.
+SELECT id, priority, number, true AS passes FROM (
+    SELECT id, priority, {{number}} AS number FROM dibs_tasks
+    WHERE {{claimable}} {{numbered}} {{in_stream}} {{argument}} {{passes}}
+    ORDER BY {{index_order}} LIMIT {{bound}}
+) AS task
+
+-- fragment: read_part_of_stream
+-- As `read_stream`, but no further than `bound` tasks of the stream. The task after these is returned as one that does
+-- not pass: what comes later is not known. For a claim that names types: many tasks of its types may be in other queues,
+-- or many tasks of its queues of other types, and the claim must not read all of them before it tries other streams.
+SELECT id, priority, number, passes FROM (
+    SELECT id, priority, number, nth, (nth <= {{bound}} {{passes}}) AS passes FROM (
+        SELECT *, row_number() OVER () AS nth FROM (
+            SELECT id, queue, type, attempts_left, priority, {{number}} AS number FROM dibs_tasks
+            WHERE {{claimable}} {{numbered}} {{in_stream}} {{argument}} ORDER BY {{index_order}} LIMIT {{bound}} + 1
+        ) AS task
+    ) AS task
+) AS task
+WHERE passes OR nth > {{bound}}
+
+-- fragment: types_named
+-- The types that a claim names. The array keeps the planner from expecting many.
+names AS MATERIALIZED (
+    SELECT name COLLATE "C" AS name FROM unnest(ARRAY(SELECT unnest(:types::text[]))) AS named (name)
 )
 
 -- fragment: queues_named
--- The queues that a claim names, without paused queues. A fragment of `partitions`; parameters: queues.
-open_queues (queue) AS (
-    SELECT wanted.queue
-    FROM unnest(ARRAY(SELECT unnest(:queues::text[]))) AS wanted (queue)
-    WHERE NOT EXISTS (SELECT 1 FROM dibs_queues WHERE name = wanted.queue COLLATE "C" AND paused_at IS NOT NULL)
+-- The queues that a claim names, without paused queues. Index: dibs_queues_pkey.
+names AS MATERIALIZED (
+    SELECT name COLLATE "C" AS name FROM unnest(ARRAY(SELECT unnest(:queues::text[]))) AS named (name)
+    WHERE NOT EXISTS (SELECT FROM dibs_queues AS queue WHERE queue.name = named.name COLLATE "C" AND paused_at IS NOT NULL)
 )
 
 -- fragment: queues_found
--- The queues that have pending tasks and are not paused, for a claim that names no queues. A fragment of `partitions`.
--- The recursion jumps from each queue to the next: one probe of an index for each queue, however many tasks there are.
-found_queues (queue) AS (
-    (SELECT queue FROM dibs_tasks WHERE state = 'pending' ORDER BY queue LIMIT 1)
+-- The queues that have claimable tasks and are not paused, for a claim that names neither queues nor types.
+-- Index: dibs_tasks_by_queue. The recursion jumps from each queue to the next: one probe for each queue, however many
+-- tasks there are.
+found (name) AS (
+    (SELECT queue FROM dibs_tasks WHERE {{claimable}} ORDER BY queue LIMIT 1)
     UNION ALL
-    SELECT (SELECT queue FROM dibs_tasks WHERE state = 'pending' AND queue > found.queue ORDER BY queue LIMIT 1)
-    FROM found_queues AS found WHERE found.queue IS NOT NULL
+    SELECT (SELECT queue FROM dibs_tasks WHERE {{claimable}} AND queue > found.name ORDER BY queue LIMIT 1)
+    FROM found WHERE found.name IS NOT NULL
 ),
-open_queues (queue) AS (
-    SELECT wanted.queue
-    FROM unnest(ARRAY(SELECT queue FROM found_queues WHERE queue IS NOT NULL)) AS wanted (queue)
-    WHERE NOT EXISTS (SELECT 1 FROM dibs_queues WHERE name = wanted.queue AND paused_at IS NOT NULL)
+names AS MATERIALIZED (
+    SELECT name COLLATE "C" AS name FROM unnest(ARRAY(SELECT name FROM found WHERE name IS NOT NULL)) AS named (name)
+    WHERE NOT EXISTS (SELECT FROM dibs_queues AS queue WHERE queue.name = named.name COLLATE "C" AND paused_at IS NOT NULL)
 )
 
--- fragment: types_named
--- The types that a claim names, in each open queue. A fragment of `partitions`; parameters: types.
-queue_types (queue, type) AS (
-    SELECT open_queues.queue, wanted.type FROM open_queues, unnest(ARRAY(SELECT unnest(:types::text[]))) AS wanted (type)
-)
+-- fragment: whole_store
+-- The whole store as one stream, for `claim_any`.
+names AS (SELECT 1)
 
--- fragment: types_found
--- The types of the pending tasks in each open queue, for a claim that names no types; found as in `queues_found`. A
--- fragment of `partitions`.
-found_types (queue, type) AS (
-    SELECT queue, (SELECT type FROM dibs_tasks WHERE state = 'pending' AND queue = open_queues.queue COLLATE "C"
-                   ORDER BY type LIMIT 1)
-    FROM open_queues
+-- fragment: streams_of_names
+-- One stream for each named type or queue, in an order that its index has.
+{{names}},
+streams AS (SELECT name, NULL::integer AS level FROM names)
+
+-- fragment: streams_of_levels
+-- One stream for each priority of each named type or queue, in an order that is that of the index only within a
+-- priority. Words: names, column. Index: dibs_tasks_by_type or dibs_tasks_by_queue. The recursion jumps from each
+-- priority of a name to the next. The array keeps the planner from expecting many.
+{{names}},
+levels (name, level) AS (
+    SELECT name, (SELECT priority FROM dibs_tasks WHERE {{claimable}} AND {{column}} = names.name
+                  ORDER BY priority DESC, {{age}} LIMIT 1)
+    FROM names
     UNION ALL
-    SELECT queue, (SELECT type FROM dibs_tasks
-                   WHERE state = 'pending' AND queue = found.queue COLLATE "C" AND type > found.type
-                   ORDER BY type LIMIT 1)
-    FROM found_types AS found WHERE found.type IS NOT NULL
+    SELECT name, (SELECT priority FROM dibs_tasks WHERE {{claimable}} AND {{column}} = levels.name
+                    AND priority < levels.level ORDER BY priority DESC, {{age}} LIMIT 1)
+    FROM levels WHERE level IS NOT NULL
 ),
-queue_types (queue, type) AS (
-    SELECT found.queue, found.type
-    FROM (SELECT array_agg(queue) AS queues, array_agg(type) AS types
-          FROM found_types WHERE type IS NOT NULL) AS every,
-         unnest(every.queues, every.types) AS found (queue, type)
+streams AS MATERIALIZED (
+    SELECT stream.name COLLATE "C" AS name, stream.level
+    FROM (SELECT array_agg(name) AS names, array_agg(level) AS levels FROM levels WHERE level IS NOT NULL) AS every,
+         unnest(every.names, every.levels) AS stream (name, level)
 )
 
--- fragment: in_partition
--- The condition that a task belongs to a partition.
-state = 'pending' AND queue = partitions.queue AND type = partitions.type AND attempts_left = partitions.attempts_left
+-- fragment: scan_random
+-- The tasks that a scan in random order finds, as in `scan`. Words: those of `scan`, number.
+matching AS MATERIALIZED (
+    SELECT id, priority, number
+    FROM (({{first}} LIMIT {{near}}) UNION ALL ({{first}} OFFSET {{near}} LIMIT {{bound}} - {{near}})) AS task
+    WHERE true {{passes}} LIMIT {{reach}}
+),
 
--- fragment: candidates_ordered
--- The first tasks of several partitions in the requested order. With a single partition, `from_one_partition` needs no
--- candidates. Words: partition_condition (if_several_partitions, or nothing), order, candidate_limit. Index: that of
--- the order, `candidate_limit` entries of each partition; only these entries are sorted.
-candidates AS MATERIALIZED (
-    SELECT task.id, row_number() OVER (ORDER BY {{order}})::float8 AS rank
-    FROM partitions CROSS JOIN LATERAL (
-        SELECT id, priority FROM dibs_tasks WHERE {{in_partition}} ORDER BY {{order}} LIMIT {{candidate_limit}}
-    ) AS task
-    {{partition_condition}}
-    ORDER BY rank LIMIT {{candidate_limit}}
-)
-
--- fragment: candidates_levels
--- The first tasks in an order by priority, where the order within a priority is not that of the index.
--- Words: order, candidate_limit; beyond and levels (how to step from one priority to the next), within (the order
--- within a priority). Index: dibs_tasks_by_priority. The recursion jumps from each priority of a partition to the next.
--- Of each priority, `candidate_limit` entries are read in either direction, until there are `candidate_limit` tasks of
--- the partition: so these orders need no index of their own.
-candidates AS MATERIALIZED (
-    SELECT task.id, row_number() OVER (ORDER BY {{order}})::float8 AS rank
-    FROM partitions CROSS JOIN LATERAL (
-        WITH RECURSIVE level (priority) AS (
-            (SELECT priority FROM dibs_tasks WHERE {{in_partition}} ORDER BY {{levels}} LIMIT 1)
-            UNION ALL
-            SELECT (SELECT priority FROM dibs_tasks WHERE {{in_partition}} AND priority {{beyond}} level.priority
-                    ORDER BY {{levels}} LIMIT 1)
-            FROM level WHERE level.priority IS NOT NULL
-        )
-        SELECT found.id, found.priority
-        FROM level CROSS JOIN LATERAL (
-            SELECT id, priority FROM dibs_tasks WHERE {{in_partition}} AND priority = level.priority
-            ORDER BY {{within}} LIMIT {{candidate_limit}}
-        ) AS found
-        LIMIT {{candidate_limit}}
-    ) AS task
-    ORDER BY rank LIMIT {{candidate_limit}}
-)
-
--- fragment: candidates_random
--- The first tasks in random or weighted order. Parameters: kind, include_unnumbered. Words: order (the column of the
--- random-order number), candidate_limit. Index: that of the column, `candidate_limit` entries of each partition.
+-- fragment: random_candidates
+-- The candidates in random or weighted order. Parameters: kind. Words: rate.
 --
--- A row of dibs_races is the state of one random order (`kind`) in one partition. When a task becomes pending, the task
--- gets a random-order number: the position of the partition plus an exponential random number, whose rate is 1 in
--- random order and the weight of the task in weighted order. The task with the smallest number is claimed first; the
--- probability of that is proportional to its rate. The exponential distribution has no memory, so the same holds for
--- the next claim, if the position advances to the number of the claimed task (`advance_race`). In a partition without a
--- row in dibs_races no task has a number: then there are no candidates, unless `include_unnumbered`, and the claim
--- numbers the tasks first.
-{{unnumbered}},
-candidates AS MATERIALIZED (
-    SELECT task.id, task.distance AS rank
-    FROM partitions
-    JOIN dibs_races AS race ON race.queue = partitions.queue AND race.type = partitions.type
-        AND race.attempts_left = partitions.attempts_left AND race.kind = :kind
-    CROSS JOIN LATERAL (
-        SELECT id, {{order}} - race.position AS distance FROM dibs_tasks
-        WHERE {{in_partition}} AND {{order}} IS NOT NULL ORDER BY {{order}} LIMIT {{candidate_limit}}
-    ) AS task
-    WHERE :include_unnumbered OR NOT EXISTS (SELECT FROM unnumbered)
-    ORDER BY rank LIMIT {{candidate_limit}}
-)
+-- A row of dibs_random_orders is the state of one random order (`kind`). When a task becomes pending, the task gets a
+-- random-order number: the position of the order plus an exponential random number, whose rate is 1 in random order and
+-- the weight of the task in weighted order. The task with the smallest number is claimed first; the probability of that
+-- is proportional to its rate. The exponential distribution has no memory, so the same holds for the next claim, if the
+-- position advances to the number of the claimed task (`after_random`). A task whose number is below the position was
+-- passed over: by claims with other filters, or because its claim was rolled back. By the same property its chance is
+-- right if its number is drawn again from the position. Until the tasks of the store are numbered there are no
+-- candidates, and the claim numbers the tasks first.
+random_order AS MATERIALIZED (
+    SELECT position FROM dibs_random_orders
+    WHERE kind = :kind AND NOT ended AND numbered_to IS NULL
+      AND coalesce(settles_after >= pg_snapshot_xmin(pg_current_snapshot()), true)
+),
+drawn AS MATERIALIZED (
+    SELECT id, number < position AS passed_over,
+        CASE WHEN number < position THEN position - ln(1 - random()) / {{rate}} ELSE number END AS number
+    FROM matching AS task, random_order ORDER BY 3
+),
 
--- fragment: overdue
--- Whether a sweep would find tasks to promote or to recover. A fragment; evaluated only if the result matters.
--- Indexes: dibs_tasks_due and dibs_tasks_leases, the first entry of each (after steps that end with their lease).
-overdue AS MATERIALIZED (
-    SELECT coalesce((SELECT run_at FROM dibs_tasks WHERE state = 'scheduled' ORDER BY run_at LIMIT 1) <= moment.now, false)
-        OR (SELECT lease_until FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= moment.now {{except_ending_steps}}
-            ORDER BY lease_until LIMIT 1) IS NOT NULL AS found
+-- fragment: left_by_random
+-- What is left after a claim in random order that found too few tasks: as in `left_by_scan`, 'unnumbered' if tasks must
+-- be numbered first, and 'locked' if only tasks without a number may be left. Words: cut.
+CASE WHEN NOT EXISTS (SELECT FROM random_order) THEN 'unnumbered'
+     WHEN (SELECT count(*) FROM matching) >= :exact_count OR NOT {{cut}} THEN 'locked'
+     ELSE 'beyond' END
+
+-- fragment: after_random
+-- The position advances to the number of the last claimed task, unless all candidates were passed over: then there may
+-- be more such tasks, the candidates are only some of them, and some of the candidates get new numbers. The oldest task
+-- of the store gets a number, if it has none: so no task is passed over for ever. Words: key, rate, reach.
+-- Safe: rows that other transactions have locked are skipped, so the statement waits for no lock. Concurrent claims may
+-- both advance the position, or only one of them, which shifts the odds between them a little.
+passed_over AS MATERIALIZED (
+    SELECT count(*) >= {{reach}} AND bool_and(passed_over) AS all FROM drawn
+),
+to_number AS MATERIALIZED (
+    (SELECT id FROM drawn WHERE (SELECT passed_over.all FROM passed_over)
+       AND id <> ALL (ARRAY(SELECT id FROM picked)) LIMIT 32)
+    UNION ALL
+    SELECT id FROM (SELECT id, {{key}} AS number FROM dibs_tasks WHERE {{claimable}} ORDER BY id LIMIT 1) AS oldest
+    WHERE number IS NULL
+),
+numbered AS (
+    UPDATE dibs_tasks AS task SET {{key}} = random_order.position - ln(1 - random()) / {{rate}}
+    FROM random_order
+    WHERE task.id = ANY (ARRAY(
+        SELECT id FROM dibs_tasks WHERE EXISTS (SELECT FROM picked) AND id = ANY (ARRAY(SELECT id FROM to_number))
+          AND {{still_claimable}} FOR UPDATE SKIP LOCKED))
+),
+advanced AS (
+    UPDATE dibs_random_orders AS noted
+    SET used_at = moment.now,
+        position = greatest(noted.position, (SELECT max(number) FROM drawn
+            WHERE NOT (SELECT passed_over.all FROM passed_over) AND id = ANY (ARRAY(SELECT id FROM picked))))
     FROM moment
-)
+    WHERE kind = ANY (ARRAY(SELECT kind FROM dibs_random_orders
+                            WHERE EXISTS (SELECT FROM picked) AND kind = :kind FOR UPDATE SKIP LOCKED))
+),
 
 -- fragment: random_place
--- A new number in random order, in the partition with this number of attempts left: the position plus an exponential
--- random number; NULL if the partition has no random order. A fragment; see `candidates_random`.
-(SELECT race.position - ln(1 - random()) FROM dibs_races AS race
- WHERE race.queue = task.queue AND race.type = task.type AND race.attempts_left = {{argument}}
-   AND race.kind = 'random')
+-- A new number in random order: the position plus an exponential random number; NULL if no claim uses the order. A
+-- fragment; see `random_candidates`. The position is read once for a statement.
+(SELECT position FROM dibs_random_orders WHERE kind = 'random' AND NOT ended) - ln(1 - random())
 
 -- fragment: weighted_place
 -- A new number in weighted order; the rate is the weight of the task. A fragment; see `random_place`.
-(SELECT race.position - ln(1 - random()) / greatest(task.priority::bigint + 1, 1) FROM dibs_races AS race
- WHERE race.queue = task.queue AND race.type = task.type AND race.attempts_left = {{argument}}
-   AND race.kind = 'weighted')
+(SELECT position FROM dibs_random_orders WHERE kind = 'weighted' AND NOT ended)
+    - ln(1 - random()) / greatest(task.priority::bigint + 1, 1)
 
--- name: begin_races
--- Promise: the partitions have this random order. A new one has position 0 and no numbered tasks. If a finished one may
--- have tasks without a number, its tasks are to be numbered again. Rows: none.
--- Parameters: items (a JSON array of partitions with kind). Safe: rows are written in one order, so two of these
--- statements cannot deadlock. A transaction that enqueues without having seen the new row began before this statement's
--- transaction ended: see `draw`.
-INSERT INTO dibs_races AS race (queue, type, attempts_left, kind, position, drawn_to, settles_after)
-SELECT item.queue, item.type, item.attempts_left, item.kind, 0, 0, pg_current_xact_id()
-FROM json_to_recordset(:items::json) AS item (queue text, type text, attempts_left int, kind text)
-ORDER BY item.queue COLLATE "C", item.type COLLATE "C", item.attempts_left
-ON CONFLICT (queue, type, attempts_left, kind) DO UPDATE SET drawn_to = 0, settles_after = NULL
-WHERE race.drawn_to IS NULL AND race.settles_after < pg_snapshot_xmin(pg_current_snapshot())
+-- name: begin_random_order
+-- Promise: the random order has begun: from now on tasks get their numbers when they become pending. A new order has
+-- position 0; an order that had ended keeps its position. If tasks may have no number although the order was numbered,
+-- its tasks are to be numbered again. Parameters: kind, now. Rows: none.
+-- Safe: a transaction that makes a task pending without having seen the row began before this statement's transaction
+-- ended: see `number`.
+{{with_moment}}
+INSERT INTO dibs_random_orders AS noted (kind, position, numbered_to, settles_after, used_at)
+VALUES (:kind, 0, 0, pg_current_xact_id(), {{now}})
+ON CONFLICT (kind) DO UPDATE
+SET ended = false, numbered_to = 0, used_at = excluded.used_at,
+    settles_after = CASE WHEN noted.ended THEN excluded.settles_after END
+WHERE noted.ended OR (noted.numbered_to IS NULL AND noted.settles_after < pg_snapshot_xmin(pg_current_snapshot()))
 
--- fragment: unnumbered
--- The partitions that may have tasks without a number: partitions without this random order, partitions whose tasks are
--- being numbered, and partitions that must be numbered once more (see `draw`). Parameters: kind.
-unnumbered AS MATERIALIZED (
-    SELECT partitions.queue, partitions.type, partitions.attempts_left
-    FROM partitions
-    LEFT JOIN dibs_races AS race ON race.queue = partitions.queue AND race.type = partitions.type
-        AND race.attempts_left = partitions.attempts_left AND race.kind = :kind
-    WHERE race.kind IS NULL OR race.drawn_to IS NOT NULL
-       OR race.settles_after < pg_snapshot_xmin(pg_current_snapshot())
-)
-
--- name: unnumbered_partitions
--- Promise: the partitions whose tasks must be numbered before a claim in random order can claim.
--- Parameters: queues, types, min_attempts_left, kind. Rows: (queue, type, attempts_left).
-WITH RECURSIVE {{partitions}},
-{{unnumbered}}
-SELECT * FROM unnumbered
-
--- name: draw
--- Promise: the next tasks of the partition that have no number get one, as if they became pending now.
--- Parameters: the partition, kind. Words: key, rate, limit. Rows: (drawn_to); none if another transaction has finished
--- the numbering. Index: dibs_tasks_by_age, `limit` entries.
+-- name: number
+-- Promise: the next claimable tasks that have no number get one, as if they became pending now.
+-- Parameters: kind. Words: key, rate, limit. Rows: (numbered_to); none if another transaction has finished the
+-- numbering. Index: dibs_tasks_by_age, `limit` entries.
 --
--- Numbering the partition once is not enough: a transaction that had not seen the row of dibs_races when it enqueued
--- may commit after this statement has read the partition. When all transactions have ended that were running at the end
--- of the first numbering (settles_after), the partition is numbered once more, and is then complete. A task that is
--- missed even so (of a transaction that reads an old snapshot) gets its number when it is the oldest of its partition
--- (`advance_race`), or is claimed without a number when no other task is left.
+-- Numbering the store once is not enough: a transaction that had not seen the row of dibs_random_orders when it made a
+-- task pending may commit after this statement has read the tasks. When all transactions have ended that were running at
+-- the end of the first numbering (settles_after), the store is numbered once more, and is then complete. A task that is
+-- missed even so (of a transaction that reads an old snapshot) gets its number when it is the oldest of the store
+-- (`after_random`), or is claimed without a number when no other task is left.
 --
--- Safe: the statement holds the lock of the row of dibs_races, and waits for no other lock meanwhile: it skips tasks
--- that other transactions have locked, most likely because they are being claimed.
-WITH race AS MATERIALIZED (
-    SELECT * FROM dibs_races
-    WHERE queue = :queue AND type = :type AND attempts_left = :attempts_left AND kind = :kind
-      AND drawn_to IS NOT NULL
-    FOR UPDATE
+-- Safe: the statement holds the lock of the row of dibs_random_orders, and waits for no other lock meanwhile: it skips
+-- tasks that other transactions have locked, most likely because they are being claimed.
+WITH random_order AS MATERIALIZED (
+    SELECT * FROM dibs_random_orders WHERE kind = :kind AND numbered_to IS NOT NULL FOR UPDATE
 ),
 chunk AS MATERIALIZED (
-    SELECT task.id FROM race AS partitions CROSS JOIN LATERAL (
-        SELECT id FROM dibs_tasks WHERE {{in_partition}} AND id > partitions.drawn_to ORDER BY id LIMIT {{limit}}
+    SELECT task.id FROM random_order CROSS JOIN LATERAL (
+        SELECT id FROM dibs_tasks WHERE {{claimable}} AND id > random_order.numbered_to ORDER BY id LIMIT {{limit}}
     ) AS task
 ),
 free AS MATERIALIZED (
     SELECT id FROM dibs_tasks
-    WHERE id = ANY (ARRAY(SELECT id FROM chunk)) AND {{unindexed: state}} = 'pending' AND {{key}} IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM chunk)) AND {{still_claimable}} AND {{key}} IS NULL
     FOR UPDATE SKIP LOCKED
 ),
-drawn AS (
-    UPDATE dibs_tasks AS task SET {{key}} = race.position - ln(1 - random()) / {{rate}}
-    FROM race WHERE task.id = ANY (ARRAY(SELECT id FROM free))
+numbered AS (
+    UPDATE dibs_tasks AS task SET {{key}} = random_order.position - ln(1 - random()) / {{rate}}
+    FROM random_order WHERE task.id = ANY (ARRAY(SELECT id FROM free))
 ),
 reached AS MATERIALIZED (
     SELECT CASE WHEN count(*) = {{limit}} THEN max(id) END AS id FROM chunk
 )
-UPDATE dibs_races AS noted
-SET drawn_to = reached.id,
+UPDATE dibs_random_orders AS noted
+SET numbered_to = reached.id,
     settles_after = CASE WHEN reached.id IS NOT NULL THEN noted.settles_after
                          WHEN noted.settles_after IS NOT NULL THEN pg_current_xact_id() END
-FROM race, reached
-WHERE noted.queue = race.queue AND noted.type = race.type AND noted.attempts_left = race.attempts_left
-  AND noted.kind = race.kind
-RETURNING noted.drawn_to
+FROM random_order, reached
+WHERE noted.kind = random_order.kind
+RETURNING noted.numbered_to
 
--- name: advance_race
--- Promise: the positions of the partitions that passed the filters advance by `distance`; and the oldest task of each
--- partition has a number, if it had none and no transaction has locked it: so no task is passed over for ever. Rows:
--- none.
--- Parameters: queues, types, min_attempts_left, kind, distance. Words: key, rate. Safe: the rows of dibs_races are
--- locked in one order, so two of these statements cannot deadlock. Concurrent claims may both advance a position, which
--- shifts the odds between them a little.
-WITH RECURSIVE {{partitions}},
-held AS MATERIALIZED (
-    SELECT race.* FROM partitions
-    JOIN dibs_races AS race ON race.queue = partitions.queue AND race.type = partitions.type
-        AND race.attempts_left = partitions.attempts_left AND race.kind = :kind
-    ORDER BY race.queue, race.type, race.attempts_left
-    FOR UPDATE OF race
+-- name: park
+-- Promise: up to `limit` claimable tasks of the queue are parked, in the order of their priority and age, if the queue is
+-- paused. Parameters: queue. Words: limit. Rows: (id). Index: dibs_tasks_by_queue.
+-- Safe: the statement locks the queue's row, which a pause and a resume write: a queue that is not paused has no task
+-- that was parked after its resume. Tasks that other transactions have locked, most likely because they are being
+-- claimed, are skipped: the holder of the queue's row waits for no task.
+WITH paused AS MATERIALIZED (
+    SELECT name FROM dibs_queues WHERE name = :queue AND paused_at IS NOT NULL FOR NO KEY UPDATE
 ),
-passed_over AS MATERIALIZED (
-    SELECT locked.id, partitions.position
-    FROM held AS partitions
-    CROSS JOIN LATERAL (SELECT id, {{key}} AS key FROM dibs_tasks WHERE {{in_partition}} ORDER BY id LIMIT 1) AS oldest
-    CROSS JOIN LATERAL (
-        SELECT id FROM dibs_tasks
-        WHERE id = oldest.id AND oldest.key IS NULL AND {{unindexed: state}} = 'pending' AND {{key}} IS NULL
-        FOR UPDATE SKIP LOCKED
-    ) AS locked
-),
-drawn AS (
-    UPDATE dibs_tasks AS task SET {{key}} = passed_over.position + :distance::float8 - ln(1 - random()) / {{rate}}
-    FROM passed_over WHERE task.id = passed_over.id
+free AS MATERIALIZED (
+    SELECT task.id FROM paused CROSS JOIN LATERAL (
+        SELECT id FROM dibs_tasks WHERE {{claimable}} AND queue = paused.name
+        ORDER BY priority DESC, {{age_in_stream}} LIMIT {{limit}} FOR UPDATE SKIP LOCKED
+    ) AS task
 )
-UPDATE dibs_races AS race SET position = race.position + :distance::float8
-FROM held
-WHERE race.queue = held.queue AND race.type = held.type AND race.attempts_left = held.attempts_left
-  AND race.kind = held.kind
+UPDATE dibs_tasks SET parked = true WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id
+
+-- name: unpark
+-- Promise: up to `limit` parked tasks of the queue are claimable, in the order of their priority and age, if the queue is
+-- not paused. A task without a number gets one in a random order that has begun. Parameters: queue. Words: limit.
+-- Rows: (id). Index: dibs_tasks_parked.
+-- Safe: as `park`; but a claim that sweeps unparks tasks of several queues, possibly in one transaction, so it does not
+-- wait for the row of a queue.
+WITH resumed AS MATERIALIZED (
+    SELECT name FROM dibs_queues WHERE name = :queue AND paused_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
+),
+free AS MATERIALIZED (
+    SELECT task.id FROM resumed CROSS JOIN LATERAL (
+        SELECT id FROM dibs_tasks WHERE {{is_parked}} AND queue = resumed.name
+        ORDER BY priority DESC, id LIMIT {{limit}} FOR UPDATE SKIP LOCKED
+    ) AS task
+)
+UPDATE dibs_tasks AS task
+SET parked = false, random_key = coalesce(task.random_key, {{random_place}}),
+    weighted_key = coalesce(task.weighted_key, {{weighted_place}})
+WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id

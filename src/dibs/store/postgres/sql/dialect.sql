@@ -1,4 +1,5 @@
--- What this engine says in its own words, and the columns that Python reads by position.
+-- The dialect of this engine: fragments that every engine has under the same names, and the columns that Python reads
+-- by position.
 
 -- fragment: with_moment
 -- Begins a statement that uses `now`.
@@ -9,7 +10,7 @@ WITH {{moment}}
 (SELECT now FROM moment)
 
 -- fragment: moment
--- The statement's time, once, from the database's clock; tests hand in their own.
+-- The statement's time, read once from the database's clock; a test passes its own time.
 moment AS MATERIALIZED (
     SELECT coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 )
@@ -58,8 +59,16 @@ noted AS (
 -- full.
 ({{argument}} || '')
 
+-- fragment: claimable
+-- A condition: the task is pending and not parked. The partial indexes of the orders of claiming have it.
+state = 'pending' AND NOT parked
+
+-- fragment: is_parked
+-- A condition: the task is parked. The partial index dibs_tasks_parked has it.
+state = 'pending' AND parked
+
 -- fragment: differs_from
--- Compares two values of which both may be NULL.
+-- Compares two values either of which may be NULL.
 IS DISTINCT FROM
 
 -- fragment: strpos
@@ -79,8 +88,8 @@ FOR NO KEY UPDATE
 FOR UPDATE SKIP LOCKED
 
 -- name: one_snapshot
--- Promise: all statements of this transaction, of which it is the first, see the database as it is now. Read only, so
--- that it can never fail for what others write. Rows: none.
+-- Promise: all statements of this transaction, of which it is the first, see the database as it is now. It is
+-- read-only, so a concurrent write can never make it fail. Rows: none.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
 
 -- fragment: task

@@ -32,8 +32,8 @@ changed AS (
                 THEN 'scheduled' ELSE 'pending' END,
            task.priority, task.params, task.max_attempts, task.timeout, task.backoff_base, task.backoff_cap,
            moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.key,
-           task.key_content, task.trace, task.tags, {{random_place: task.max_attempts}},
-           {{weighted_place: task.max_attempts}}
+           task.key_content, task.trace, task.tags, {{random_place}},
+           {{weighted_place}}
     FROM given AS task, moment
     ORDER BY task.key COLLATE "C", task.queue COLLATE "C", task.id
     ON CONFLICT (key, queue) WHERE key IS NOT NULL DO NOTHING
@@ -58,7 +58,7 @@ changed AS (
                 THEN 'scheduled' ELSE 'pending' END,
            task.priority, task.params, task.max_attempts, task.timeout, task.backoff_base, task.backoff_cap,
            moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.trace, task.tags,
-           {{random_place: task.max_attempts}}, {{weighted_place: task.max_attempts}}
+           {{random_place}}, {{weighted_place}}
     FROM moment,
          json_to_recordset(:items::json)
              AS task (type text, type_version int, queue text, priority int, params text, max_attempts int,
@@ -85,7 +85,7 @@ changed AS (
                 ELSE 'pending' END,
            task.priority, task.params, task.max_attempts, task.timeout, task.backoff_base, task.backoff_cap,
            moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.trace, task.tags,
-           {{random_place: task.max_attempts}}, {{weighted_place: task.max_attempts}}
+           {{random_place}}, {{weighted_place}}
     FROM json_to_recordset(:items::json)
              AS task (id bigint, workflow_id bigint, blocked boolean, type text, type_version int, queue text,
                       priority int, params text, max_attempts int, timeout bigint, backoff_base bigint,
@@ -100,7 +100,7 @@ SELECT task_id FROM changed
 -- name: find_keys
 -- Promise: the tasks that have these idempotency keys in these queues. Parameters: items (a JSON array of objects with
 -- key, queue). Rows: (key_content, key, task columns). Index: dibs_tasks_key.
--- A statement of its own: it must see what another committed while `enqueue` waited for it.
+-- A separate statement: it must see the row that another transaction committed while `enqueue` waited.
 SELECT task.key_content, task.key, {{task}}
 FROM json_to_recordset(:items::json) AS asked (key text, queue text)
 JOIN dibs_tasks AS task ON task.key = asked.key AND task.queue = asked.queue

@@ -1,4 +1,4 @@
--- What the holder of a claim writes: outcomes, renewals, progress, checkpoints.
+-- Writes of the holder of a claim: outcomes, renewals, progress, checkpoints.
 -- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
 -- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
@@ -7,8 +7,8 @@
 -- Parameters: items (a JSON array of objects with id, token, worker_id, result), now, by.
 -- Words: step_condition (`not_a_step` where no workflow is locked, or nothing).
 -- Rows: history columns, attempts, run_at, queue, type; none where refused.
--- Safe: the fence is in the one statement that writes, and PostgreSQL looks at it again when it had to wait for the
--- row. A token is issued once, so a stale one matches nothing.
+-- Safe: the fence is in the one statement that writes, and PostgreSQL checks it again after waiting for the
+-- row. A token is issued once, so a stale token matches nothing.
 -- Index: dibs_tasks_pkey. The ids are named as a list as well, because the planner expects a hundred rows of any JSON
 -- and would rather read a table of ten thousand tasks than look for so many. That scan goes by id too, the order in
 -- which every other statement locks tasks (`in_turn`); locking them beforehand would cost a quarter more on the busiest
@@ -63,8 +63,8 @@ changed AS (
                           THEN task.claimed_at END,
         lease_until = NULL,
         ahead = false,
-        random_key = {{random_place: task.attempts_left - 1}},
-        weighted_key = {{weighted_place: task.attempts_left - 1}}
+        random_key = {{random_place}},
+        weighted_key = {{weighted_place}}
     FROM items, in_turn, moment
     WHERE task.id = in_turn.id AND task.id = items.id AND task.token = items.token AND task.worker_id = items.worker_id
       AND {{unindexed: state}} = 'claimed'
@@ -97,8 +97,8 @@ changed AS (
         claimed_at = CASE WHEN task.cancel_requested THEN task.claimed_at END,
         lease_until = NULL,
         ahead = false,
-        random_key = {{random_place: task.attempts_left}},
-        weighted_key = {{weighted_place: task.attempts_left}}
+        random_key = {{random_place}},
+        weighted_key = {{weighted_place}}
     FROM items, in_turn, moment
     WHERE task.id = in_turn.id AND task.id = items.id AND task.token = items.token AND task.worker_id = items.worker_id
       AND {{unindexed: state}} = 'claimed'
@@ -197,7 +197,7 @@ RETURNING task.id, task.token, task.worker_id, task.cancel_requested
 -- name: keep_checkpoint
 -- Promise: the value is kept under this name, if this worker still holds the task under this token and nothing is kept
 -- there yet. Parameters: id, token, worker_id, name, value, now. Rows: (value); none if refused, or if there is one.
--- Safe: the fence is read under the task's lock, so the claim cannot be lost between the look and the commit.
+-- Safe: the fence is read under the task's lock, so the claim cannot be lost between the check and the commit.
 WITH {{moment}},
 held AS MATERIALIZED (
     SELECT id FROM dibs_tasks

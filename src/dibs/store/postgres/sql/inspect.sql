@@ -2,11 +2,11 @@
 -- Locks: none. These statements only read.
 
 -- name: search_range
--- Promise: the tasks of a stretch of ids that match, newest first.
+-- Promise: the tasks of a range of ids that match, newest first.
 -- Parameters: lowest, highest, span, limit and the parameters of the conditions.
 -- Rows: summaries of tasks (whole tasks, if the word task_summary is `task`). Index: the primary key: a
--- limit of its own makes the inner part a walk along it whatever the conditions are; what is inserted between the look
--- at the stretch and this one must not push out the lowest.
+-- limit of its own makes the inner part a walk along it whatever the conditions are; tasks that are inserted
+-- after the range was read must not displace the lowest ids.
 SELECT {{task_summary}}
 FROM (SELECT * FROM dibs_tasks WHERE id BETWEEN :lowest AND :highest ORDER BY id DESC LIMIT {{span}}) AS task
 WHERE task.id > 0 {{conditions}}

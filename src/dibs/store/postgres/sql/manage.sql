@@ -1,4 +1,4 @@
--- What people do to tasks: cancel, retry, discard, redrive the dead letter.
+-- Changes of tasks without a claim: retry tasks, redrive the dead letter.
 -- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
 -- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
@@ -12,8 +12,8 @@ changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'pending', attempts = 0, cancel_requested = false, run_at = moment.now, ready_at = moment.now,
         finished_at = NULL, worker_id = NULL, claimed_at = NULL, set_aside = NULL,
-        random_key = {{random_place: task.max_attempts}},
-        weighted_key = {{weighted_place: task.max_attempts}}
+        random_key = {{random_place}},
+        weighted_key = {{weighted_place}}
     FROM moment
     WHERE task.id = ANY(:ids::bigint[]) AND {{unindexed: state}} = :from_state
     RETURNING task.id AS task_id, 'retried' AS event, :from_state::text AS from_state, task.state AS to_state,
@@ -24,9 +24,9 @@ SELECT * FROM changed
 
 -- name: redrive
 -- Promise: up to `limit` tasks of the dead letter that match are pending again, the oldest failures first.
--- Steps go on with their workflow (see `dead_steps`).
--- Parameters: queue, type, error (text in its type and message), each if given; now, by. Words: conditions, limit.
--- Rows: history columns.
+-- Steps are retried with their workflow (see `dead_steps`).
+-- Parameters: queue, type, error (text in its type and message), tags, each if given; now, by.
+-- Words: conditions, limit. Rows: history columns.
 -- Index: dibs_tasks_dead. Safe: rows that another redrive is moving are skipped.
 WITH {{moment}},
 dead AS MATERIALIZED (
@@ -38,7 +38,7 @@ changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'pending', attempts = 0, cancel_requested = false, run_at = moment.now, ready_at = moment.now,
         finished_at = NULL, worker_id = NULL, claimed_at = NULL,
-        random_key = {{random_place: task.max_attempts}}, weighted_key = {{weighted_place: task.max_attempts}}
+        random_key = {{random_place}}, weighted_key = {{weighted_place}}
     FROM dead, moment
     WHERE task.id = dead.id
     RETURNING task.id AS task_id, 'retried' AS event, 'failed' AS from_state, task.state AS to_state,
@@ -49,9 +49,9 @@ SELECT * FROM changed
 
 -- name: dead_steps
 -- Promise: up to `limit` steps of the dead letter that match, the oldest first; without steps whose failure was
--- ignored, since their workflow has gone on.
+-- ignored, since their workflow continued without them.
 -- Parameters: the same as of `redrive`; queues, if only workflows of these queues count. Rows: (task_id, workflow_id).
--- Index: dibs_steps_failed: the dead letter may be full of tasks that are no steps.
+-- Index: dibs_steps_failed: most tasks of the dead letter may not be steps.
 SELECT task.id, step.workflow_id FROM dibs_steps AS step JOIN dibs_tasks AS task ON task.id = step.task_id
 WHERE NOT step.passed AND {{unindexed: task.state}} = 'failed' AND task.set_aside IS NULL {{conditions}}
 ORDER BY step.task_id LIMIT {{limit}}

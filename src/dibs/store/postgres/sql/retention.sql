@@ -1,4 +1,4 @@
--- How long records are kept, and what is deleted after that.
+-- The deletion of records past their retention.
 -- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
 -- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 

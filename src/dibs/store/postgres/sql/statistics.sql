@@ -18,10 +18,10 @@ SELECT state, count(*) FROM dibs_workflows GROUP BY state
 -- name: failures
 -- Promise: of the newest `reach` tasks of the dead letter the last ones, the newest first, each with the beginning of
 -- its error as JSON, without the traceback: to parse all of them here would take ten times as long as to read them.
--- Parameters: reach, limit, queues. Rows: (id, type, beginning of the error, finished_at).
--- Index: dibs_tasks_dead, from its end; never further than `reach`, however rare the queues are.
+-- Parameters: reach, limit, queues, tags. Rows: (id, type, beginning of the error, finished_at).
+-- Index: dibs_tasks_dead, from its end; never further than `reach`, however rare the queues and tags are.
 SELECT task.id, task.type, {{error_head}}, task.finished_at
-FROM (SELECT id, type, queue, error, finished_at FROM dibs_tasks
+FROM (SELECT id, type, queue, tags, error, finished_at FROM dibs_tasks
       WHERE state = 'failed' AND set_aside IS NULL ORDER BY finished_at DESC LIMIT {{reach}}) AS task
 WHERE true {{conditions}} ORDER BY task.finished_at DESC LIMIT {{limit}}
 
@@ -35,7 +35,7 @@ FROM (SELECT id, lag(id, 1, :after::bigint) OVER (ORDER BY id) AS before
 WHERE id > before + 1 ORDER BY id
 
 -- name: filled
--- Promise: the ids within these gaps that can be seen by now, up to `limit`. Parameters: firsts, lasts, limit.
+-- Promise: the ids within these gaps that are visible now, up to `limit`. Parameters: firsts, lasts, limit.
 -- Rows: (id), in order. Index: the primary key of the history, once for each gap.
 SELECT past.id
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS gap (first, last)

@@ -1,4 +1,4 @@
--- What the clock does: promote tasks that are due, recover tasks whose lease ran out; checks of the doctor.
+-- Upkeep: promote tasks that are due, recover tasks whose lease ran out; checks of the doctor.
 -- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
 -- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
@@ -12,8 +12,8 @@ due AS MATERIALIZED (
 ),
 changed AS (
     UPDATE dibs_tasks AS task
-    SET state = 'pending', ready_at = moment.now, random_key = {{random_place: task.attempts_left}},
-        weighted_key = {{weighted_place: task.attempts_left}}
+    SET state = 'pending', ready_at = moment.now, random_key = {{random_place}},
+        weighted_key = {{weighted_place}}
     FROM due, moment
     WHERE task.id = due.id
     RETURNING task.id AS task_id, 'promoted' AS event, 'scheduled' AS from_state, task.state AS to_state,
@@ -28,7 +28,7 @@ SELECT * FROM changed
 -- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail of the history
 -- records it.
 -- Words: which (except_ending_steps or with_these_ids).
--- Parameters: limit, error (what the dead letter says), now, by. Rows: history columns, queue, type.
+-- Parameters: limit, error (the error that the dead letter shows), now, by. Rows: history columns, queue, type.
 -- Index: dibs_tasks_leases. Safe: the lease alone decides, not the heartbeat of the worker, and it is checked again
 -- under the row's lock, so a renewal or a finish that comes first wins; the old token is void as soon as the state is
 -- no longer 'claimed', and the next claim issues another. `claimed_at` is cleared with such a claim. A task that is
@@ -55,8 +55,8 @@ changed AS (
         lease_until = NULL,
         ahead = false,
         dropped = task.dropped + task.ahead::integer,
-        random_key = {{random_place: task.attempts_left - 1 + task.ahead::integer}},
-        weighted_key = {{weighted_place: task.attempts_left - 1 + task.ahead::integer}}
+        random_key = {{random_place}},
+        weighted_key = {{weighted_place}}
     FROM lost, moment
     WHERE task.id = lost.id
     RETURNING task.id AS task_id, 'recovered' AS event, 'claimed' AS from_state, task.state AS to_state,

@@ -1,4 +1,4 @@
--- Workflows: their steps, how they advance, stop and run again.
+-- Workflows: insert steps, advance, stop and reopen workflows.
 -- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
 -- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
@@ -26,7 +26,8 @@ WHERE step.task_id = added.task_id
 -- Safe: a transaction that ends a step, adds one, or stops, retries or ends a workflow locks the row of the root first,
 -- before it touches any task; roots are locked in the order of their ids. So two such transactions wait for each other
 -- in one direction, and what each reads after this statement is what the other has committed: it misses no end of a
--- parent and no new edge. A separate statement: one that had to wait for the lock would go on with what it saw before.
+-- parent and no new edge. A separate statement: a statement that waits for the lock would continue with its earlier
+-- snapshot.
 SELECT id FROM dibs_workflows WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR NO KEY UPDATE
 
 -- name: settle_steps
@@ -65,7 +66,7 @@ changed AS (
     UPDATE dibs_tasks AS task
     SET state = CASE WHEN coalesce(moment.now + step.delay, task.run_at) > moment.now THEN 'scheduled' ELSE 'pending' END,
         run_at = coalesce(moment.now + step.delay, greatest(task.run_at, moment.now)), ready_at = moment.now,
-        random_key = {{random_place: task.attempts_left}}, weighted_key = {{weighted_place: task.attempts_left}}
+        random_key = {{random_place}}, weighted_key = {{weighted_place}}
     FROM dibs_steps AS step, moment
     WHERE task.id = ANY(:ids::bigint[]) AND step.task_id = task.id AND {{unindexed: state}} = 'blocked'
     RETURNING task.id AS task_id, 'promoted' AS event, 'blocked' AS from_state, task.state AS to_state,

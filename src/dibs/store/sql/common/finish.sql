@@ -10,7 +10,7 @@ SELECT id, token, worker_id, cancel_requested FROM dibs_tasks
 WHERE id {{in: ids}} AND {{unindexed: state}} = 'claimed'
 
 -- name: checkpoints
--- Promise: what the attempts of this task have kept. Parameters: id. Rows: (name, value).
+-- Promise: the checkpoints of this task. Parameters: id. Rows: (name, value).
 SELECT name, value FROM dibs_checkpoints WHERE task_id = :id ORDER BY at, name
 
 -- name: outcome

@@ -25,7 +25,7 @@ ORDER BY parent.task_id LIMIT {{limit}}
 
 -- fragment: task_summary
 -- The columns of a task in a list, in the order that `_read_summary` expects: of params and error only the beginning,
--- whatever their size.
+-- however long they are.
 id, type, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at, lease_until,
 finished_at, progress, workflow_id, key, cancel_requested, substr(params, 1, 200), substr({{error_text}}, 1, 200),
 {{error_head}}, tags

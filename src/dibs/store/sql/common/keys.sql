@@ -41,7 +41,7 @@ UPDATE dibs_keys SET last_used_at = {{now}}
 WHERE id {{in_select: SELECT id FROM dibs_keys WHERE id {{in_text: ids}} ORDER BY id {{lock_rows}}}}
 
 -- name: create_session
--- Promise: the session is stored, until `lifetime` from now; an equal one changes nothing.
+-- Promise: the session is stored, until `lifetime` from now; an equal session changes nothing.
 -- Parameters: digest, key_id, lifetime, now. Rows: none. Index: the primary key.
 {{with_moment}}
 INSERT INTO dibs_sessions (digest, key_id, created_at, expires_at)
@@ -55,7 +55,7 @@ ON CONFLICT (digest) DO NOTHING
 SELECT key_id, expires_at FROM dibs_sessions WHERE digest = :digest AND expires_at > {{now}}
 
 -- name: end_session
--- Promise: the session is over. Parameters: digest. Rows: (digest); none if there was none. Index: the primary key.
+-- Promise: the session is deleted. Parameters: digest. Rows: (digest); none if there was none. Index: the primary key.
 DELETE FROM dibs_sessions WHERE digest = :digest RETURNING digest
 
 -- name: prune_sessions

@@ -15,7 +15,7 @@ SELECT id, state, queue, workflow_id, cancel_requested FROM dibs_tasks WHERE id 
 -- Index: the primary key. Safe: the state is compared in the statement that writes; for many ids, `lock_tasks` has
 -- locked the rows in the order of their ids.
 {{change}}
-UPDATE dibs_tasks SET state = 'cancelled', cancel_requested = true, finished_at = {{now}}
+UPDATE dibs_tasks SET state = 'cancelled', cancel_requested = true, finished_at = {{now}}, parked = false
 WHERE id {{in: ids}} AND {{unindexed: state}} = :from_state
 RETURNING id, 'cancelled', CAST(:from_state AS text), state, NULL, token, NULL
 {{note_change}}
@@ -56,8 +56,8 @@ RETURNING id, 'discarded', 'failed', state, NULL, token, NULL
 
 -- name: discard_dead
 -- Promise: up to `limit` tasks of the dead letter that match are discarded, the oldest failures first.
--- Parameters: queue, type, error (text in its type and message), each if given; now, by. Words: conditions, limit.
--- Rows: history columns. Index: dibs_tasks_dead. Safe: rows that another discard or retry is changing are skipped.
+-- Parameters: queue, type, error (text in its type and message), tags, each if given; now, by.
+-- Words: conditions, limit. Rows: history columns. Index: dibs_tasks_dead. Safe: rows that another discard or retry is changing are skipped.
 {{change}}
 UPDATE dibs_tasks SET set_aside = 'discarded'
 WHERE id {{in_select:

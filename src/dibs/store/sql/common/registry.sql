@@ -66,8 +66,39 @@ SET paused_at = coalesce(queue.paused_at, excluded.paused_at), paused_by = exclu
 
 -- name: resume
 -- Promise: the queue may be claimed from again. Parameters: queue. Rows: none.
+-- Safe: the statement writes the queue's row, and a transaction that parks tasks of the queue holds a lock of this row:
+-- after the resume no task of the queue is parked.
 UPDATE dibs_queues SET paused_at = NULL, paused_by = NULL WHERE name = :queue
 
+-- name: queues_to_park
+-- Promise: up to `limit` paused queues that have a claimable task. Parameters: limit. Rows: (name).
+-- Indexes: dibs_queues_paused, and one probe of dibs_tasks_by_queue for each paused queue.
+SELECT name FROM dibs_queues AS queue
+WHERE paused_at IS NOT NULL AND EXISTS (SELECT 1 FROM dibs_tasks WHERE {{claimable}} AND dibs_tasks.queue = queue.name)
+LIMIT {{limit}}
+
+-- name: queues_to_unpark
+-- Promise: up to `limit` queues that are not paused and may have parked tasks. Parameters: limit. Rows: (name).
+-- Index: dibs_queues_resumed.
+SELECT name FROM dibs_queues WHERE parked AND paused_at IS NULL LIMIT {{limit}}
+
+-- name: note_parked
+-- Promise: the queue is marked as one that may have parked tasks. Parameters: queue. Rows: none.
+-- Safe: in the transaction of `park`, which holds a lock of the queue's row.
+UPDATE dibs_queues SET parked = true WHERE name = :queue AND NOT parked
+
+-- name: note_unparked
+-- Promise: the queue is no longer marked, if it has no parked task. Parameters: queue. Rows: none.
+-- Index: dibs_tasks_parked, one probe. Safe: a queue that is not paused gets no parked tasks (see `resume`).
+UPDATE dibs_queues SET parked = false
+WHERE name = :queue AND parked AND paused_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM dibs_tasks WHERE {{is_parked}} AND queue = :queue)
+
 -- name: queues
--- Promise: the queues that have been paused or resumed. Rows: (name, paused_at).
-SELECT name, paused_at FROM dibs_queues
+-- Promise: the queues that have been paused or resumed. Rows: (name, paused_at, parked).
+SELECT name, paused_at, parked FROM dibs_queues
+
+-- name: pause_of_task
+-- Promise: the pause of the task's queue, and whether the task is parked. Parameters: id. Rows: (paused_at, parked);
+-- none if the task does not exist. Index: the primary keys.
+SELECT (SELECT paused_at FROM dibs_queues WHERE name = task.queue), parked FROM dibs_tasks AS task WHERE id = :id

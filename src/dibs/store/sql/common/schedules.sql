@@ -5,19 +5,20 @@
 -- fragment: schedule
 -- The columns of a schedule, in the order in which Python reads them.
 name, cron, timezone, catch_up, enabled, type, params, queue, priority, max_attempts, timeout, backoff_base,
-backoff_cap, source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags
+backoff_cap, source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags, declared
 
 -- name: put_schedule
--- Promise: the schedule is stored as given, or changed to it; an equal one changes nothing (no row then).
+-- Promise: the schedule is stored as given, or changed to it; an equal schedule changes nothing (no row then).
 -- A changed cron or time zone, and enabling, start again at the given next_at; other changes keep the next tick.
--- Parameters: the schedule's values (enabled NULL: unchanged, true for a new one), now. Rows: schedule columns.
+-- Parameters: the schedule's values (enabled NULL: unchanged, true for a new one), declared (NULL: unchanged), now. Rows:
+-- schedule columns.
 {{with_moment}}
 INSERT INTO dibs_schedules AS known (
     name, cron, timezone, catch_up, enabled, type, params, queue, priority, max_attempts, timeout, backoff_base,
-    backoff_cap, source, next_at, created_at, updated_at, tags
+    backoff_cap, source, next_at, created_at, updated_at, tags, declared
 ) VALUES (
     :name, :cron, :timezone, :catch_up, coalesce(CAST(:enabled AS boolean), true), :type, :params, :queue, :priority,
-    :max_attempts, :timeout, :backoff_base, :backoff_cap, :source, :next_at, {{now}}, {{now}}, :tags
+    :max_attempts, :timeout, :backoff_base, :backoff_cap, :source, :next_at, {{now}}, {{now}}, :tags, :declared
 )
 ON CONFLICT (name) DO UPDATE SET
     cron = excluded.cron, timezone = excluded.timezone, catch_up = excluded.catch_up,
@@ -25,17 +26,24 @@ ON CONFLICT (name) DO UPDATE SET
     queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
     timeout = excluded.timeout, backoff_base = excluded.backoff_base, backoff_cap = excluded.backoff_cap,
     source = excluded.source, tags = excluded.tags, updated_at = excluded.updated_at,
+    declared = coalesce(excluded.declared, known.declared),
     next_at = CASE WHEN known.cron = excluded.cron AND known.timezone = excluded.timezone
                         AND known.enabled >= coalesce(CAST(:enabled AS boolean), false)
                    THEN known.next_at ELSE excluded.next_at END
 WHERE (known.cron, known.timezone, known.catch_up, known.enabled, known.type, known.params, known.queue,
        known.priority, known.max_attempts, known.timeout, known.backoff_base, known.backoff_cap, known.source,
-       known.tags)
+       known.tags, known.declared)
     {{differs_from}}
       (excluded.cron, excluded.timezone, excluded.catch_up, coalesce(CAST(:enabled AS boolean), known.enabled),
        excluded.type, excluded.params, excluded.queue, excluded.priority, excluded.max_attempts, excluded.timeout,
-       excluded.backoff_base, excluded.backoff_cap, excluded.source, excluded.tags)
+       excluded.backoff_base, excluded.backoff_cap, excluded.source, excluded.tags,
+       coalesce(excluded.declared, known.declared))
 RETURNING {{schedule}}
+
+-- name: note_declared
+-- Promise: what a program declares about this schedule is stored; the schedule, which was set by hand, stays as it is.
+-- Parameters: name, declared. Rows: none.
+UPDATE dibs_schedules SET declared = :declared WHERE name = :name
 
 -- name: get_schedule
 -- Promise: the schedule of this name, and the database's time even if there is none. Parameters: name, now.
@@ -75,11 +83,11 @@ UPDATE dibs_schedules SET enabled = false, updated_at = {{now}} WHERE name = :na
 SELECT {{now}}, {{schedule}} FROM dibs_schedules WHERE enabled AND next_at <= {{now}} ORDER BY next_at, name
 
 -- name: tick_schedule
--- Promise: of all clients that saw this tick, one moves the schedule on to the next tick, and may enqueue.
+-- Promise: of all clients that saw this tick, one advances the schedule to the next tick, and may enqueue.
 -- Parameters: name, due_at (the next_at that was read), next_at, and the cron and time zone that it was computed from.
 -- Rows: schedule columns, as they are now; none for every other client.
--- Safe: a second update waits for the first, then finds another next_at; whatever is enqueued in the same transaction
--- is there if and only if the schedule moved on.
+-- Safe: a second update waits for the first, then finds another next_at; a task that is enqueued in the same
+-- transaction is stored if and only if the schedule advanced.
 UPDATE dibs_schedules SET next_at = :next_at
 WHERE name = :name AND enabled AND next_at = :due_at AND cron = :cron AND timezone = :timezone
 RETURNING {{schedule}}

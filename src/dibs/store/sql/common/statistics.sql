@@ -3,10 +3,11 @@
 
 -- name: counts
 -- Promise: the number of tasks by queue, type and state, the longest wait of a pending task, and how many failed tasks
--- are not in the dead letter. Parameters: now. Rows: (queue, type, state, count, age of the oldest pending, set aside).
+-- are not in the dead letter. Parameters: now. Rows: (queue, type, state, count, age of the oldest pending, set aside,
+-- parked).
 {{with_moment}}
 SELECT queue, type, state, count(*), CASE state WHEN 'pending' THEN {{now}} - min(ready_at) END,
-       count(set_aside)
+       count(set_aside), count(*) FILTER (WHERE parked)
 FROM dibs_tasks GROUP BY queue, type, state
 
 -- name: throughput

@@ -26,6 +26,14 @@ AND (workflow_id IS NULL OR NOT (cancel_requested OR (attempts_left <= 1 AND NOT
 -- A condition: the task is one of the parameter `ids`.
 AND id {{in: ids}}
 
+-- name: end_random_orders
+-- Promise: the random orders that no claim has used for `unused` microseconds have ended. Parameters: unused, now.
+-- Rows: (kind).
+-- Safe: a claim that uses the order at the same moment finds the order ended, and begins it again (see `number_some`).
+{{with_moment}}
+UPDATE dibs_random_orders SET ended = true WHERE NOT ended AND used_at <= {{now}} - :unused
+RETURNING kind
+
 -- name: next_due
 -- Promise: how long until the clock alone makes a task claimable; negative where one could be claimable already.
 -- Parameters: now. Rows: one, (until the next scheduled task is due, until the next lease runs out, until the next

@@ -22,7 +22,7 @@ RETURNING id
 -- name: workflow_with_key
 -- Promise: the workflow that has this key and was started in exactly these queues. Parameters: key, queues (JSON).
 -- Rows: (key_content, workflow columns). Index: dibs_workflows_key.
--- A statement of its own: it must see what another committed while `start_workflow` waited for it.
+-- A separate statement: it must see the row that another transaction committed while `start_workflow` waited.
 SELECT workflow.key_content, {{workflow}} FROM dibs_workflows AS workflow
 WHERE workflow.key = :key AND workflow.key_queues = :queues
 
@@ -128,7 +128,7 @@ RETURNING id
 -- Promise: the workflow's steps that wait in this state are cancelled. Parameters: id, from_state, now, by.
 -- Rows: history columns. Index: dibs_steps_open. Safe: the workflow is locked.
 {{change}}
-UPDATE dibs_tasks SET state = 'cancelled', finished_at = {{now}}
+UPDATE dibs_tasks SET state = 'cancelled', finished_at = {{now}}, parked = false
 WHERE id {{in_select: SELECT task_id FROM dibs_steps WHERE workflow_id = :id AND passed IS NULL}}
   AND {{unindexed: state}} = :from_state
 RETURNING id, 'cancelled', CAST(:from_state AS text), state, NULL, token, '{"by":"workflow"}'

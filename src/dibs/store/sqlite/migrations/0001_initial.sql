@@ -12,8 +12,9 @@
 -- tags: a JSON array of texts; NULL if the task has none.
 -- set_aside: why a failed task is not in the dead letter: its workflow went on without it ('ignored'), or a client
 -- discarded it ('discarded').
--- random_key, weighted_key: the numbers of the task in the random orders; only tasks of lines that are claimed in such
--- an order have them.
+-- random_key, weighted_key: the numbers of the task in the random orders (see dibs_random_orders); NULL in a store that
+-- is not claimed in such an order.
+-- parked: the queue of this pending task is or was paused, and the task is not in the indexes that claims read.
 CREATE TABLE dibs_tasks (
     id               INTEGER PRIMARY KEY AUTOINCREMENT,
     type             TEXT    NOT NULL,
@@ -53,19 +54,35 @@ CREATE TABLE dibs_tasks (
     workflow_id      INTEGER,
     trace            TEXT,
     tags             TEXT,
-    set_aside        TEXT
+    set_aside        TEXT,
+    parked           INTEGER NOT NULL DEFAULT 0 CHECK (NOT parked OR state = 'pending')
 ) STRICT;
 
--- The orders of claiming. Only pending rows are in these indexes, so neither scheduled nor finished tasks slow a claim.
--- The first three columns name a line (see `pick`).
-CREATE INDEX dibs_tasks_by_priority ON dibs_tasks (queue, type, attempts_left, priority DESC, id)
-    WHERE state = 'pending';
-CREATE INDEX dibs_tasks_by_age ON dibs_tasks (queue, type, attempts_left, id)
-    WHERE state = 'pending';
-CREATE INDEX dibs_tasks_by_random ON dibs_tasks (queue, type, attempts_left, random_key)
-    WHERE state = 'pending' AND random_key IS NOT NULL;
-CREATE INDEX dibs_tasks_by_weight ON dibs_tasks (queue, type, attempts_left, weighted_key)
-    WHERE state = 'pending' AND weighted_key IS NOT NULL;
+-- The orders of claiming. Only claimable tasks are in these indexes: neither scheduled nor finished tasks slow a claim,
+-- nor do the parked tasks of paused queues. A claim scans the first tasks of the store, and reads the tasks of its
+-- types or queues where the scan does not find enough (see `scan` and `pick_stream`).
+CREATE INDEX dibs_tasks_by_priority ON dibs_tasks (priority DESC, id)
+    WHERE state = 'pending' AND parked = 0;
+CREATE INDEX dibs_tasks_by_type ON dibs_tasks (type, priority DESC, id)
+    WHERE state = 'pending' AND parked = 0;
+CREATE INDEX dibs_tasks_by_queue ON dibs_tasks (queue, priority DESC, id)
+    WHERE state = 'pending' AND parked = 0;
+CREATE INDEX dibs_tasks_by_age ON dibs_tasks (id)
+    WHERE state = 'pending' AND parked = 0;
+CREATE INDEX dibs_tasks_by_random ON dibs_tasks (random_key)
+    WHERE state = 'pending' AND parked = 0 AND random_key IS NOT NULL;
+CREATE INDEX dibs_tasks_by_random_type ON dibs_tasks (type, random_key)
+    WHERE state = 'pending' AND parked = 0 AND random_key IS NOT NULL;
+CREATE INDEX dibs_tasks_by_random_queue ON dibs_tasks (queue, random_key)
+    WHERE state = 'pending' AND parked = 0 AND random_key IS NOT NULL;
+CREATE INDEX dibs_tasks_by_weight ON dibs_tasks (weighted_key)
+    WHERE state = 'pending' AND parked = 0 AND weighted_key IS NOT NULL;
+CREATE INDEX dibs_tasks_by_weight_type ON dibs_tasks (type, weighted_key)
+    WHERE state = 'pending' AND parked = 0 AND weighted_key IS NOT NULL;
+CREATE INDEX dibs_tasks_by_weight_queue ON dibs_tasks (queue, weighted_key)
+    WHERE state = 'pending' AND parked = 0 AND weighted_key IS NOT NULL;
+CREATE INDEX dibs_tasks_parked ON dibs_tasks (queue, priority DESC, id)
+    WHERE state = 'pending' AND parked = 1;
 
 CREATE INDEX dibs_tasks_due ON dibs_tasks (run_at) WHERE state = 'scheduled';
 CREATE INDEX dibs_tasks_leases ON dibs_tasks (lease_until) WHERE state = 'claimed';
@@ -79,16 +96,16 @@ CREATE INDEX dibs_tasks_dead ON dibs_tasks (state, finished_at) WHERE state = 'f
 -- index.
 CREATE UNIQUE INDEX dibs_tasks_key ON dibs_tasks (key, queue) WHERE key IS NOT NULL;
 
--- The position of each line in the random orders (see `pick_race`). Only claims in these orders write here.
--- drawn_to: tasks of the line with higher ids may lack a number; NULL: all have one (see `draw`).
-CREATE TABLE dibs_races (
-    kind          TEXT    NOT NULL,
-    queue         TEXT    NOT NULL,
-    type          TEXT    NOT NULL,
-    attempts_left INTEGER NOT NULL,
-    position      REAL    NOT NULL,
-    drawn_to      INTEGER,
-    PRIMARY KEY (queue, type, attempts_left, kind)
+-- The random orders (kind: 'random' or 'weighted') that claims use. A task that becomes pending gets a random-order
+-- number: `position` plus an exponential random number (see `scan_random`). numbered_to: tasks with higher ids may lack
+-- a number; NULL: all have one. used_at: the last claim in this order. ended: no claim has used the order for a day, and
+-- tasks get no more numbers.
+CREATE TABLE dibs_random_orders (
+    kind        TEXT    NOT NULL PRIMARY KEY,
+    position    REAL    NOT NULL,
+    numbered_to INTEGER,
+    used_at     INTEGER NOT NULL,
+    ended       INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
 -- What happened to each task.
@@ -106,12 +123,15 @@ CREATE TABLE dibs_history (
 ) STRICT;
 CREATE INDEX dibs_history_task ON dibs_history (task_id);
 
--- Queues that have been paused.
+-- Queues that have been paused. parked: tasks of the queue may be parked.
 CREATE TABLE dibs_queues (
     name      TEXT PRIMARY KEY,
     paused_at INTEGER,
-    paused_by TEXT
+    paused_by TEXT,
+    parked    INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX dibs_queues_paused ON dibs_queues (name) WHERE paused_at IS NOT NULL;
+CREATE INDEX dibs_queues_resumed ON dibs_queues (name) WHERE parked AND paused_at IS NULL;
 
 -- Workers, from their heartbeats. A record belongs to the queue limit of the API key that wrote it (limited_to: JSON,
 -- empty for no limit), so that a worker of the same name under another limit does not overwrite it.
@@ -138,7 +158,8 @@ CREATE TABLE dibs_task_types (
     PRIMARY KEY (name, version)
 ) STRICT, WITHOUT ROWID;
 
--- Schedules: tasks that are enqueued at the ticks of a cron expression.
+-- Schedules: tasks that are enqueued at the ticks of a cron expression. declared: the schedule that a program declares in
+-- its code, as JSON; the columns have other values if they were set by hand since that declaration.
 CREATE TABLE dibs_schedules (
     name         TEXT    NOT NULL PRIMARY KEY,
     cron         TEXT    NOT NULL,
@@ -155,6 +176,7 @@ CREATE TABLE dibs_schedules (
     backoff_cap  INTEGER NOT NULL,
     source       TEXT    NOT NULL CHECK (source IN ('code', 'command')),
     tags         TEXT,
+    declared     TEXT,
     next_at      INTEGER NOT NULL,
     last_at      INTEGER,
     last_task_id INTEGER,

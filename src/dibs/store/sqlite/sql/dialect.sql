@@ -1,4 +1,5 @@
--- What this engine says in its own words, and the columns that Python reads by position.
+-- The dialect of this engine: fragments that every engine has under the same names, and the columns that Python reads
+-- by position.
 
 -- fragment: with_moment
 -- Begins a statement that uses `now`. SQLite takes the time as a parameter.
@@ -47,7 +48,7 @@ NOT INDEXED
 +{{argument}}
 
 -- fragment: differs_from
--- Compares two values of which both may be NULL.
+-- Compares two values either of which may be NULL.
 IS NOT
 
 -- fragment: strpos
@@ -64,6 +65,14 @@ json_each({{argument}}) AS item
 -- fragment: skip_locked
 -- Skips rows that another transaction has locked. On SQLite there are none.
 
+-- fragment: claimable
+-- A condition: a claim may take the task. The form is that of the partial indexes.
+state = 'pending' AND parked = 0
+
+-- fragment: is_parked
+-- A condition: the task is parked. The form is that of dibs_tasks_parked.
+state = 'pending' AND parked = 1
+
 -- fragment: task
 -- The columns of a task, in the order that `read_task` expects.
 id, type, queue, state, params, priority, attempts, max_attempts, token, created_at, run_at, type_version, timeout,
@@ -78,3 +87,7 @@ dropped, workflow_id, trace, set_aside, tags
 -- The beginning of an error as JSON, its type and message first: errors are grouped by it, and the errors of a
 -- group are found again by it, so both must use the same text.
 substr(error, 1, 400)
+
+-- fragment: age_in_stream
+-- The id, as the indexes of streams have it.
+id

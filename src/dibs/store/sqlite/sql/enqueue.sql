@@ -8,10 +8,11 @@
 main.sqlite_sequence
 
 -- name: last_id
--- Promise: the moment, the highest task id ever given out (0 before the first), and whether any line races. Parameters:
--- now. Rows: (now, id, racing). Safe: read under the write lock, and AUTOINCREMENT keeps the number when its task is
--- pruned.
-SELECT :now, coalesce((SELECT seq FROM {{sequence}} WHERE name = 'dibs_tasks'), 0), EXISTS (SELECT 1 FROM dibs_races)
+-- Promise: the moment, the highest task id ever given out (0 before the first), and whether a random order is in use.
+-- Parameters: now. Rows: (now, id, numbered). Safe: read under the write lock, and AUTOINCREMENT keeps the number when
+-- its task is pruned.
+SELECT :now, coalesce((SELECT seq FROM {{sequence}} WHERE name = 'dibs_tasks'), 0),
+    EXISTS (SELECT 1 FROM dibs_random_orders WHERE NOT ended)
 
 -- name: fresh_ids
 -- Promise: `count` ids that no task has. Parameters: count. Rows: (id).
@@ -23,7 +24,7 @@ SELECT coalesce((SELECT seq FROM {{sequence}} WHERE name = 'dibs_tasks'), 0) + n
 -- Promise: new tasks. Words: rows (one of VALUES for each task). Parameters: the columns of each, in this order. Rows:
 -- none.
 -- Safe: the write lock is held from `last_id` to the commit, so the ids are free and no key can appear in between.
--- Where a line races, `draw_places` follows.
+-- `number_new` follows if a random order is in use.
 INSERT INTO dibs_tasks (
     id, type, type_version, queue, state, priority, params, max_attempts, timeout, backoff_base, backoff_cap,
     created_at, run_at, ready_at, key, key_content, trace, tags
@@ -42,10 +43,9 @@ INSERT INTO dibs_tasks (
          WHEN coalesce(:run_at, :now + :delay, :now) > :now THEN 'scheduled' ELSE 'pending' END,
     :priority, :params, :max_attempts, :timeout, :backoff_base, :backoff_cap,
     :now, coalesce(:run_at, :now + :delay, :now), :now, :trace, :tags,
-    (SELECT position + dibs_exponential() FROM dibs_races
-     WHERE queue = :queue AND type = :type AND attempts_left = :max_attempts AND kind = 'random'),
-    (SELECT position + dibs_exponential() / max(:priority + 1, 1) FROM dibs_races
-     WHERE queue = :queue AND type = :type AND attempts_left = :max_attempts AND kind = 'weighted')
+    CASE WHEN {{order_in_use: 'random'}} THEN {{position_of: 'random'}} + dibs_exponential() END,
+    CASE WHEN {{order_in_use: 'weighted'}}
+        THEN {{position_of: 'weighted'}} + dibs_exponential() / max(:priority + 1, 1) END
 )
 
 -- name: enqueue_history

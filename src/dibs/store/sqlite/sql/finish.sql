@@ -1,4 +1,4 @@
--- What the holder of a claim writes: outcomes, renewals, progress, checkpoints.
+-- Writes of the holder of a claim: outcomes, renewals, progress, checkpoints.
 -- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: complete
@@ -38,7 +38,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled'
     claimed_at = CASE WHEN cancel_requested OR :permanent OR attempts_left <= 1 THEN claimed_at END,
     lease_until = NULL,
     ahead = 0,
-    {{fresh_keys: dibs_tasks.attempts_left - 1}}
+    {{fresh_keys}}
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{step_condition}}
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END, 'claimed', state, :worker_id, token,
     error, attempts, run_at, queue, type
@@ -57,7 +57,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN :delay > 0 THEN 'sc
     claimed_at = CASE WHEN cancel_requested THEN claimed_at END,
     lease_until = NULL,
     ahead = 0,
-    {{fresh_keys: dibs_tasks.attempts_left}}
+    {{fresh_keys}}
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{step_condition}}
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END, 'claimed', state, :worker_id, token,
     CASE state WHEN 'cancelled' THEN '{"outcome":"released"}' END, attempts, run_at, queue, type
@@ -110,7 +110,7 @@ RETURNING id, token, worker_id, cancel_requested
 -- name: keep_checkpoint
 -- Promise: the value is kept under this name, if this worker still holds the task under this token and nothing is kept
 -- there yet. Parameters: id, token, worker_id, name, value, now. Rows: (value); none if refused, or if there is one.
--- Safe: the fence is read under the task's lock, so the claim cannot be lost between the look and the commit.
+-- Safe: the fence is read under the task's lock, so the claim cannot be lost between the check and the commit.
 INSERT INTO dibs_checkpoints (task_id, name, value, token, at)
 SELECT id, :name, :value, :token, :now FROM dibs_tasks
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND +state = 'claimed'

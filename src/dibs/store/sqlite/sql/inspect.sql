@@ -2,10 +2,10 @@
 -- Locks: none. These statements only read.
 
 -- name: search_range
--- Promise: the tasks of a stretch of ids that match, newest first.
+-- Promise: the tasks of a range of ids that match, newest first.
 -- Parameters: lowest, highest, limit and the parameters of the conditions.
 -- Rows: summaries of tasks (whole tasks, if the word task_summary is `task`). Index: the primary key alone, so
--- that no condition leads away from the stretch.
+-- that no condition makes the planner leave the range.
 SELECT {{task_summary}} FROM dibs_tasks NOT INDEXED WHERE id BETWEEN :lowest AND :highest {{conditions}}
 ORDER BY id DESC LIMIT {{limit}}
 

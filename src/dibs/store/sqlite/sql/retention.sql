@@ -1,4 +1,4 @@
--- How long records are kept, and what is deleted after that.
+-- The deletion of records past their retention.
 -- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: prune_walked
@@ -27,8 +27,8 @@ RETURNING id, 'pruned', state, state, NULL, token, NULL, finished_at
 -- ended first. Sub-workflows are pruned with their root.
 -- Parameters: state, now. Rows: (name, first 300 characters of the list of queues, age in microseconds).
 -- Index: dibs_workflows_kept, two probes for each row, however many workflows there are: the next list of queues of the
--- name, else the next name. SQLite would read every workflow of a line to find the next line by (name, queues) >
--- (:name, :queues).
+-- name, else the next name. With (name, queues) > (:name, :queues), SQLite would read every workflow of a name and
+-- list of queues to find the next.
 WITH RECURSIVE line (name, queues, finished_at) AS (
     SELECT name, queues, finished_at
     FROM (SELECT name, substr(queues, 1, 300) AS queues, finished_at FROM dibs_workflows INDEXED BY dibs_workflows_kept

@@ -13,8 +13,8 @@ WHERE true {{conditions}} LIMIT {{limit}}
 
 -- name: workflow_counts
 -- Promise: how many workflows there are in each state, sub-workflows included.
--- Rows: (state, count). Indexes: dibs_workflows_finished and dibs_workflows_running, which have all the columns. Those
--- that are neither running nor ended are what is left of all: a third of the time of grouping the rows themselves.
+-- Rows: (state, count). Indexes: dibs_workflows_finished and dibs_workflows_running, which have all the columns. The
+-- number of the other workflows is the difference to all workflows: a third of the time of grouping the rows.
 WITH ended AS MATERIALIZED (
     SELECT state, count(*) AS count FROM dibs_workflows INDEXED BY dibs_workflows_finished
     WHERE finished_at IS NOT NULL GROUP BY state
@@ -30,10 +30,10 @@ UNION ALL SELECT 'finalizing', (SELECT count(*) FROM dibs_workflows) - (SELECT c
 -- name: failures
 -- Promise: of the newest `reach` tasks of the dead letter the last ones, the newest first, each with the beginning of
 -- its error as JSON: to parse all of them here would take longer than to read them.
--- Parameters: reach, limit, queues. Rows: (id, type, beginning of the error, finished_at).
--- Index: dibs_tasks_dead, from its end; never further than `reach`, however rare the queues are.
+-- Parameters: reach, limit, queues, tags. Rows: (id, type, beginning of the error, finished_at).
+-- Index: dibs_tasks_dead, from its end; never further than `reach`, however rare the queues and tags are.
 SELECT id, type, {{error_head}}, finished_at
-FROM (SELECT id, type, queue, error, finished_at FROM dibs_tasks INDEXED BY dibs_tasks_dead
+FROM (SELECT id, type, queue, tags, error, finished_at FROM dibs_tasks INDEXED BY dibs_tasks_dead
       WHERE state = 'failed' AND set_aside IS NULL
       ORDER BY finished_at DESC LIMIT {{reach}})
 WHERE true {{conditions}} LIMIT {{limit}}

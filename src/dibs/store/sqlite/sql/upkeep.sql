@@ -1,11 +1,11 @@
--- What the clock does: promote tasks that are due, recover tasks whose lease ran out; checks of the doctor.
+-- Upkeep: promote tasks that are due, recover tasks whose lease ran out; checks of the doctor.
 -- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: promote
 -- Promise: up to `limit` scheduled tasks that are due are pending. Parameters: limit, now. Rows: history columns.
 -- Index: dibs_tasks_due. Safe: any number of promoters, each moves rows that still are scheduled.
 UPDATE dibs_tasks
-SET state = 'pending', ready_at = :now, {{fresh_keys: dibs_tasks.attempts_left}}
+SET state = 'pending', ready_at = :now, {{fresh_keys}}
 WHERE id IN (SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_due
              WHERE state = 'scheduled' AND run_at <= :now ORDER BY run_at LIMIT {{limit}})
 RETURNING id, 'promoted', 'scheduled', state, NULL, token, NULL
@@ -16,11 +16,12 @@ RETURNING id, 'promoted', 'scheduled', state, NULL, token, NULL
 -- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail of the history
 -- records it.
 -- Words: which (except_ending_steps or with_these_ids).
--- Parameters: limit, error (what the dead letter says), now. Rows: history columns, queue, type.
+-- Parameters: limit, error (the error that the dead letter shows), now. Rows: history columns, queue, type.
 -- Index: dibs_tasks_leases. Safe: the lease alone decides, not the heartbeat of the worker; the old token is void as
--- soon as the state is no longer 'claimed', and the next claim issues another. `claimed_at` is emptied with such a
--- claim, as if it had not been; that also tells RETURNING, which sees the row as it is now, which of the two it was.
--- For the same reason the holder is still there; `leave_tasks`, which follows, clears the holder of pending tasks.
+-- soon as the state is no longer 'claimed', and the next claim issues another. `claimed_at` is cleared for
+-- a task that was not started, as if it had not been claimed. RETURNING sees the changed row, and distinguishes the two
+-- cases by it. For the same reason the row keeps its holder; `leave_tasks`, which follows, clears the holder of pending
+-- tasks.
 UPDATE dibs_tasks
 SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN attempts_left <= 1 AND NOT ahead THEN 'failed'
                  ELSE 'pending' END,
@@ -32,7 +33,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN attempts_left <= 1 
     lease_until = NULL,
     ahead = 0,
     dropped = dropped + ahead,
-    {{fresh_keys: dibs_tasks.attempts_left - 1 + dibs_tasks.ahead}}
+    {{fresh_keys}}
 WHERE id IN (SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_leases
              WHERE state = 'claimed' AND lease_until <= :now {{which}}
              ORDER BY lease_until LIMIT {{limit}})

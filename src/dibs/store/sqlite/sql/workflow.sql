@@ -1,4 +1,4 @@
--- Workflows: their steps, how they advance, stop and run again.
+-- Workflows: insert steps, advance, stop and reopen workflows.
 -- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: add_steps
@@ -45,7 +45,7 @@ RETURNING task_id, workflow_id, kind, waits, passed
 UPDATE dibs_tasks
 SET state = CASE WHEN coalesce(:now + step.delay, dibs_tasks.run_at) > :now THEN 'scheduled' ELSE 'pending' END,
     run_at = coalesce(:now + step.delay, max(dibs_tasks.run_at, :now)), ready_at = :now,
-    {{fresh_keys: dibs_tasks.attempts_left}}
+    {{fresh_keys}}
 FROM (SELECT task_id, delay FROM dibs_steps WHERE task_id IN (SELECT value FROM json_each(:ids))) AS step
 WHERE dibs_tasks.id = step.task_id AND +dibs_tasks.state = 'blocked'
 RETURNING id, 'promoted', 'blocked', state, NULL, token, NULL
