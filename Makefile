@@ -5,7 +5,7 @@ JOBS = 4
 PROOF_JOBS = 5
 ARGS =
 BIN = .venv/bin
-BENCH = core worker http workflows dashboard
+BENCH = core claims worker http workflows dashboard
 STRESS_EXAMPLES = 2000
 MINUTES = 30
 SEED =
@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE # or each process compiles dibs and the tests a
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo 'PYTHON=python3.13 chooses the Python of a new .venv; ARGS="-k claim" goes on to pytest; JOBS=4 runs more at once.'
+	@echo 'PYTHON=python3.13 chooses the Python of a new .venv; ARGS="-k claim" is passed to pytest; JOBS=4 runs more at once.'
 
 setup: .venv/.installed ## make .venv with everything installed, unless it is up to date
 
@@ -29,7 +29,7 @@ setup: .venv/.installed ## make .venv with everything installed, unless it is up
 	$(BIN)/python -m pip install -qq --no-compile --group dev -e '.[all]' -c constraints.txt --build-constraint constraints.txt
 	@touch .venv/.installed
 
-demo: setup ## start a server with its dashboard and three workers on a lively sample; ARGS="--port 9000" goes on to it
+demo: setup ## start a server with its dashboard and three workers on a lively sample; ARGS="--port 9000" is passed to it
 	@$(BIN)/dibs demo $(ARGS)
 
 test: setup ## run the tests, on SQLite and on a real PostgreSQL: under five minutes on two cores
@@ -48,8 +48,8 @@ proof-pythons: setup # nice: tests of faults measure time, and the core on other
 matrix: setup ## print which tests run on which engine and in which mode, in make test, proof and stress
 	@$(BIN)/python -m tests.matrix
 
-stress: setup ## run every test in every way, with a million rows; the API and the model for longer (STRESS_EXAMPLES=2000 each); then the faults
-	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --suite stress tests/server/test_schemathesis.py tests/contract/test_model.py $(ARGS)
+stress: setup ## run every test in every way, with a million rows; the API, the model and claims for longer (STRESS_EXAMPLES=2000 each); then the faults
+	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --suite stress tests/server/test_schemathesis.py tests/contract/test_model.py tests/contract/test_ten_thousand_claims.py $(ARGS)
 	$(BIN)/python -m pytest -n $(JOBS) --suite stress $(ARGS)
 	$(MAKE) faults
 

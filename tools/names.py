@@ -14,11 +14,27 @@ from tools.structure import class_names, module_name, python_files
 
 RETIRED = frozenset(
     {
-        *("asked", "board", "crew", "desk", "gathering", "house", "looking", "mishap", "mishaps", "outlining", "pulse"),
-        *("racing", "said", "shelf", "standing", "standings", "tallying", "tending", "told", "undrawn", "vitals"),
-        *("together", "whoever", "wish", "witness"),
+        *(
+            "asked",
+            "batching",
+            "board",
+            "contact",
+            "crew",
+            "desk",
+            "fencing",
+            "finding",
+            "gate",
+            "gathering",
+            "holding",
+        ),
+        *("house", "looking", "measuring", "mishap", "mishaps", "outlining", "pulse", "racing", "said", "sampling"),
+        *("shelf", "standing", "standings", "tallying", "tending", "together", "told", "undrawn", "vitals", "whoever"),
+        *("wish", "wishes", "witness"),
     }
 )
+RETIRED_MODULES = frozenset({"body", "frame", "line", "lost", "part", "shape", "trend", "waiting"})
+"""Words that are clear inside the name of a function, and unclear as the name of a module."""
+
 WIRE = "dibs.wire."
 """The structs of the HTTP API may have the names of the model's types: they are written `wire.Task`."""
 
@@ -36,6 +52,8 @@ def doubled(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def retired(source: str, module: str) -> Iterator[str]:
     """Names of a module, its classes and functions that contain a retired word."""
+    if (name := module.rpartition(".")[2]) in RETIRED_MODULES:
+        yield f"{module}: {name!r} is retired as the name of a module."
     for name, line in _names(source, module):
         for word in sorted(words_of(name) & RETIRED):
             yield f"{module}, line {line}: {name} contains the retired word {word!r}."
@@ -61,7 +79,7 @@ def main() -> int:
     for problem in problems:
         print(problem)
     if problems:
-        print(f"{len(problems)} names to change; docs/concepts/glossary.md has the current terms.")
+        print(f"Names to change: {len(problems)}; docs/concepts/glossary.md has the current terms.")
     return 1 if problems else 0
 
 

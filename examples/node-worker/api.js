@@ -27,7 +27,7 @@ export class Api {
     if (key) this.#headers["X-API-Key"] = key;
   }
 
-  /** The answer to a POST; Refused if it is no. `signal` ends the trying. */
+  /** The answer to a POST; throws Refused if the server refuses. `signal` ends the attempts. */
   async post(path, content, { waitSeconds = 0, signal } = {}) {
     const body = JSON.stringify(content);
     for (let failures = 1; ; failures++) {

@@ -6,7 +6,7 @@ import { Permanent } from "./attempt.js";
 
 export default {
   async greet({ name }) {
-    if (!name) throw new Permanent("There is nobody to greet."); // no retry will bring a name
+    if (!name) throw new Permanent("The task has no name to greet."); // no retry will bring a name
     return { greeting: `Hello, ${name}!` };
   },
 
