@@ -55,6 +55,13 @@ def frozen(*pids: int) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
+RUNNING = (
+    "SELECT count(*) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND state = 'active' AND query LIKE 'SELECT pg_sleep(%'"
+)
+"""The statements of this file that sleep. Other databases of the same server belong to other tests."""
+
+
 def sessions(url: str, state: str = "%") -> list[int]:
     """The processes of the server that serve other sessions of the database."""
     others = (
@@ -192,23 +199,21 @@ def statement_that_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @on_postgres
 def test_an_abandoned_read_ends_on_the_server_too(url: str) -> None:
-    running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep(%'"
     with closing(PostgresStore(bounded(url, 0.2))) as store:
         with pytest.raises(dibs.StoreUnavailable):
             store.run(Operation("get", sleeping(60.0), mode=Mode.READ))
-        until(lambda: run_sql(url, running) == [(0,)])
+        until(lambda: run_sql(url, RUNNING) == [(0,)])
 
 
 @on_postgres
 def test_an_abandoned_write_is_not_cancelled(url: str) -> None:
     """A cancel could end the wait of its COMMIT for a synchronous standby, and show a row that is not replicated."""
-    running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep(%'"
     with closing(PostgresStore(bounded(url, 0.2))) as store:
         with pytest.raises(dibs.OutcomeUnknown):
             store.run(Operation("enqueue", sleeping(60.0)))
         let_pass(1)  # a cancel, which another thread sends, would have ended the statement by now
-        assert run_sql(url, running) == [(1,)]
-        run_sql(url, running.replace("count(*)", "pg_terminate_backend(pid)"))
+        assert run_sql(url, RUNNING) == [(1,)]
+        run_sql(url, RUNNING.replace("count(*)", "pg_terminate_backend(pid)"))
 
 
 @on_postgres

@@ -166,13 +166,15 @@ def test_readiness_reports_that_the_store_cannot_be_written(
 
 
 STUCK_SERVER = """
-import sys, time
+import signal, sys, time
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
 from dibs.server.run import Server, listen
 from dibs.store.open import open_store
 config = ServerConfig(keys=False, port=0, grace=0.2)
 def stick():
+    if "not interrupted" in sys.argv:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     print("stuck", flush=True)
     time.sleep(600)
 def get_stuck():
@@ -183,9 +185,11 @@ Server(create_app(open_store(sys.argv[1]), config), get_stuck, alone=True).run([
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+@pytest.mark.parametrize("sleep", ["interrupted", "not interrupted"])
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_sigterm_ends_a_server_whose_event_loop_is_stuck(url: str, app: dibs.Dibs) -> None:
-    command = [sys.executable, "-c", STUCK_SERVER, url]
+def test_sigterm_ends_a_server_whose_event_loop_is_stuck(url: str, app: dibs.Dibs, sleep: str) -> None:
+    """Not interrupted: another thread of the process gets the signal, and the main thread runs no signal handler."""
+    command = [sys.executable, "-c", STUCK_SERVER, url, sleep]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -127,7 +127,8 @@ class Server(uvicorn.Server):
         numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
-            yield
+            with _watch_signals(self._start_watchdog) if self._alone else contextlib.nullcontext():
+                yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -138,10 +139,41 @@ class Server(uvicorn.Server):
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
         self.should_exit = True
-        if self._alone:
-            # The watchdog is native: it needs neither the event loop nor the interpreter's lock, and it writes the
-            # stacks of the threads to stderr. Answered requests are stored, so nothing is lost.
-            faulthandler.dump_traceback_later(self._service.config.grace + CLOSE_TIMEOUT + STUCK_TIMEOUT, exit=True)
+
+    def _start_watchdog(self) -> None:
+        """Exit the process if it does not stop in time. The watchdog is native: once started, it needs neither the
+        event loop nor the interpreter's lock, and it writes the stacks of the threads to stderr. Answered requests are
+        stored, so nothing is lost."""
+        faulthandler.dump_traceback_later(self._service.config.grace + CLOSE_TIMEOUT + STUCK_TIMEOUT, exit=True)
+
+
+@contextmanager
+def _watch_signals(react: Callable[[], None]) -> Iterator[None]:
+    """Call `react` in another thread when the process gets a signal to stop.
+
+    Python runs a signal handler in the main thread, between two bytecode instructions: never, if the event loop is
+    stuck in a system call that the signal did not interrupt, or in C code. The thread reads the numbers of the signals,
+    which the C part of Python's signal handling writes to the wake-up file descriptor.
+    """
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=_react_to_signal, args=[reading, react], name="dibs-signals", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        writing.close()  # ends the thread
+        thread.join()
+        reading.close()
+
+
+def _react_to_signal(reading: socket.socket, react: Callable[[], None]) -> None:
+    numbers = {getattr(signal, name, None) for name in SIGNALS}
+    while received := reading.recv(64):
+        if not numbers.isdisjoint(received):
+            react()
 
 
 def settings(app: Middleware) -> uvicorn.Config:
