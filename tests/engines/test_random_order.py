@@ -14,6 +14,7 @@ import pytest
 import dibs
 from dibs import Completed, NewStep, NewTask, NewWorkflow, Released
 from dibs.store.operations import claim as claim_operations
+from dibs.store.postgres import dialect as postgres_dialect
 from tests.helpers.clients import Clock
 from tests.helpers.databases import Rows, run_sql
 from tests.helpers.probability import NEVER, chance_of_count
@@ -366,3 +367,35 @@ def test_tasks_locked_by_other_transactions_do_not_delay_the_storing_of_random_o
         assert sorted(claimed) == ids[3:]
         connection.rollback()
     assert sorted(drain(app, order)) == sorted(claim.task_id for claim in held)
+
+
+@on_postgres
+@each_race
+def test_a_claim_that_has_claimed_tasks_continues_although_the_store_must_be_numbered_again(
+    app: dibs.Dibs, url: str, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(app, 1_500)
+    rare = {task.id for task in app.enqueue_many([NewTask("rare")] * 20)}
+    with psycopg.connect(url) as older:
+        older.execute("SELECT pg_current_xact_id()")
+        app.release(app.claim("worker-1", order=order))
+        tiers = []
+
+        def statement(request: Any, tier: Any, claimed: int, *rest: Any) -> Any:
+            """The statement of the claim. Between the first and the second one the older transaction ends, so that the
+            store must be numbered once more."""
+            tiers.append(claimed)
+            if len(tiers) == 2:
+                older.commit()
+                until(lambda: run_sql(url, MUST_BE_NUMBERED) == [(True,)])
+            return claim_statement(request, tier, claimed, *rest)
+
+        claim_statement = postgres_dialect._claim_statement
+        monkeypatch.setattr(postgres_dialect, "_claim_statement", statement)
+        claims = app.claim_many("worker-1", 19, order=order, types=["rare", "nobody-enqueues-this"])
+    assert tiers[0] == 0 < tiers[1] < 19
+    assert len(claims) == 19
+    assert rare.issuperset(claim.task_id for claim in claims)
+
+
+MUST_BE_NUMBERED = "SELECT settles_after < pg_snapshot_xmin(pg_current_snapshot()) FROM dibs_random_orders"

@@ -279,7 +279,7 @@ def _claim_statement(
     """The statement for what is missing after `claimed` tasks."""
     params, words = _holders(request, claimed, holders)
     words = (*words, *_tier_words(request, tier, _rounded_up(request.count)))
-    return Statement("claim", {**params, "check_overdue": check_overdue}, words=words)
+    return Statement("claim", {**params, "check_overdue": check_overdue, "is_continued": claimed > 0}, words=words)
 
 
 def _claim_any_statement(request: ClaimRequest, claimed: int, holders: Holders | None) -> Statement:
@@ -304,7 +304,8 @@ def _peek_statement(filters: Filters, tier: Tier) -> Statement:
     words = dict(_tier_words(filters, tier, filters.count))
     if filters.order in RANDOM_ORDERS:
         words["candidates"] = "SELECT id FROM matching"
-    return Statement("peek", {**_filter_params(filters), "exact_count": filters.count}, words=tuple(words.items()))
+    params = {**_filter_params(filters), "exact_count": filters.count, "is_continued": False}
+    return Statement("peek", params, words=tuple(words.items()))
 
 
 def _holders(request: ClaimRequest, claimed: int, holders: Holders | None) -> tuple[dict[str, Any], Words]:

@@ -11,8 +11,8 @@
 -- name: claim
 -- Promise: the first candidates in the requested order now belong to this worker, each under its next token; never more
 -- than `exact_count`.
--- Parameters: queues, types, min_attempts_left, kind, worker_id, incarnation, lease, ahead, request, check_overdue,
--- exact_count, now, by.
+-- Parameters: queues, types, min_attempts_left, kind, is_continued, worker_id, incarnation, lease, ahead, request,
+-- check_overdue, exact_count, now, by.
 -- Words: tier (CTEs that find `candidates`; empty for a scan), candidates (their query), left (left_by_scan,
 -- left_by_merge or left_by_random), after (CTEs of the random orders, or empty), count, holder_columns, and the words of
 -- the fragments.
@@ -431,7 +431,8 @@ matching AS MATERIALIZED (
 ),
 
 -- fragment: random_candidates
--- The candidates in random or weighted order. Parameters: kind. Words: rate.
+-- The candidates in random or weighted order. Parameters: kind, is_continued (an earlier tier of this claim has
+-- claimed tasks). Words: rate.
 --
 -- A row of dibs_random_orders is the state of one random order (`kind`). When a task becomes pending, the task gets a
 -- random-order number: the position of the order plus an exponential random number, whose rate is 1 in random order and
@@ -440,11 +441,12 @@ matching AS MATERIALIZED (
 -- position advances to the number of the claimed task (`after_random`). A task whose number is below the position was
 -- passed over: by claims with other filters, or because its claim was rolled back. By the same property its chance is
 -- right if its number is drawn again from the position. Until the tasks of the store are numbered there are no
--- candidates, and the claim numbers the tasks first.
+-- candidates, and the claim numbers the tasks first. A claim that has already claimed tasks cannot begin again: it goes
+-- on with the numbers that there are, although the store may need new numbers since the statement before.
 random_order AS MATERIALIZED (
     SELECT position FROM dibs_random_orders
-    WHERE kind = :kind AND NOT ended AND numbered_to IS NULL
-      AND coalesce(settles_after >= pg_snapshot_xmin(pg_current_snapshot()), true)
+    WHERE kind = :kind AND (:is_continued OR (NOT ended AND numbered_to IS NULL
+      AND coalesce(settles_after >= pg_snapshot_xmin(pg_current_snapshot()), true)))
 ),
 drawn AS MATERIALIZED (
     SELECT id, number < position AS passed_over,
