@@ -81,6 +81,24 @@ def test_without_random_order_no_task_has_a_random_order_number(app: dibs.Dibs, 
     assert orders(url) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_sqlite_file_has_the_indexes_of_a_random_order_only_after_a_claim_in_that_order(
+    app: dibs.Dibs, url: str
+) -> None:
+    fill(app, 5)
+    app.peek(3, order="random")
+    assert random_indexes(url) == []
+    app.release(app.claim("worker-1", order="weighted"))
+    assert random_indexes(url) == [f"dibs_tasks_by_weight{column}" for column in ("", "_queue", "_type")]
+
+
+def random_indexes(url: str) -> list[str]:
+    rows = run_sql(
+        url, "SELECT name FROM sqlite_master WHERE type = 'index' AND sql LIKE '%\\_key IS NOT NULL' ESCAPE '\\'"
+    )
+    return sorted(name for (name,) in rows if name.startswith("dibs_tasks_by"))
+
+
 def test_a_peek_stores_no_random_order_numbers_and_still_shows_all_tasks(app: dibs.Dibs, url: str) -> None:
     ids = fill(app, 5)
     for order in RACES:

@@ -23,7 +23,8 @@ ONLY = {
         "append_history",  # it cannot update one table and insert into another in one statement
         "enqueue_history",  # the same, for all new tasks at once
         "last_id",  # the ids of new tasks are counted under the write lock
-        "sequence",  # the table of the highest id, in the schema that holds the tasks
+        "schema",  # the schema that holds the tasks: the file, the temporary tables, or an attached file
+        "create_random_index",  # in the transaction that begins the order; PostgreSQL would have to stop all writers
         "number_new",  # plain values are inserted, and numbered afterwards where a random order is in use
         "next_queue",  # streams are found and read by small probes, one statement each
         "next_level",
@@ -114,6 +115,7 @@ WORDS = {
     "levels",
     "within",
     "index",
+    "columns",
     "key",
     "rate",
     "count",

@@ -425,6 +425,8 @@ def _number_words(index: str, key: str, column: str | None = None) -> Words:
 
 def number_some(order: str) -> Statements[bool]:
     """Begin the random order if it has not begun, and number the next CHUNK tasks; True if there may be more."""
+    if not (yield Statement("random_order", {"kind": order})):
+        yield from _create_indexes(order)
     yield Statement("begin_random_order", {"kind": order})
     [(position, numbered_to, _)] = yield Statement("random_order", {"kind": order})
     if numbered_to is None:  # another process has numbered the rest
@@ -434,6 +436,12 @@ def number_some(order: str) -> Statements[bool]:
     yield Statement("number_tasks", params, words=(("key", key), ("rate", rate)))
     [(numbered_to,)] = yield Statement("note_numbered", params)
     return numbered_to is not None
+
+
+def _create_indexes(order: str) -> Statements[None]:
+    index, key, _ = _NUMBERS[order]
+    for name, columns in ((index, key), (f"{index}_type", f"type, {key}"), (f"{index}_queue", f"queue, {key}")):
+        yield Statement("create_random_index", words=(("index", name), ("columns", columns), ("key", key)))
 
 
 # Filters

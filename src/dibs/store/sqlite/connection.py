@@ -276,7 +276,7 @@ def run_joined(operation: Operation[Any], by: str | None, connection: sqlite3.Co
 def _run(operation: Operation[Any], by: str | None, connection: sqlite3.Connection, clock: StoreClock) -> Any:
     if not operation.writes:
         return drive(operation.begin(), SqliteExecutor(connection, clock(), by))
-    executor = SqliteExecutor(connection, clock(), by, (("sequence", _sequence(connection)),))
+    executor = SqliteExecutor(connection, clock(), by, (("schema", _schema(connection)),))
     begun = not connection.in_transaction
     if begun:
         connection.execute("BEGIN IMMEDIATE")
@@ -296,15 +296,15 @@ def _run(operation: Operation[Any], by: str | None, connection: sqlite3.Connecti
     return result
 
 
-def _sequence(connection: sqlite3.Connection) -> str:
-    """The table with the highest task id, in the schema in which SQLite finds the tasks: that of the temporary tables
-    (isolated() in dibs.testing), else the file, else the first file that the user has attached."""
+def _schema(connection: sqlite3.Connection) -> str:
+    """The schema in which SQLite finds the tasks: that of the temporary tables (isolated() in dibs.testing), else the
+    file, else the first file that the user has attached."""
     if connection.execute(_IN_TEMP).fetchone():
-        return "temp.sqlite_sequence"
+        return "temp"
     if connection.execute(_IN_FILE).fetchone():
-        return "main.sqlite_sequence"
+        return "main"
     attached = connection.execute(_ATTACHED).fetchone()
-    return '"{}".sqlite_sequence'.format(attached[0].replace('"', '""')) if attached else "main.sqlite_sequence"
+    return '"{}"'.format(attached[0].replace('"', '""')) if attached else "main"
 
 
 def _commits_itself(connection: sqlite3.Connection) -> bool:

@@ -60,7 +60,8 @@ CREATE TABLE dibs_tasks (
 
 -- The orders of claiming. Only claimable tasks are in these indexes: neither scheduled nor finished tasks slow a claim,
 -- nor do the parked tasks of paused queues. A claim scans the first tasks of the store, and reads the tasks of its
--- types or queues where the scan does not find enough (see `scan` and `pick_stream`).
+-- types or queues where the scan does not find enough (see `scan` and `read_streams`). The indexes of a random order
+-- are created when the order begins (see `create_random_index`), because each index makes every enqueue dearer.
 CREATE INDEX dibs_tasks_by_priority ON dibs_tasks (priority DESC, id)
     WHERE state = 'pending' AND parked = 0;
 CREATE INDEX dibs_tasks_by_type ON dibs_tasks (type, priority DESC, id)
@@ -69,18 +70,6 @@ CREATE INDEX dibs_tasks_by_queue ON dibs_tasks (queue, priority DESC, id)
     WHERE state = 'pending' AND parked = 0;
 CREATE INDEX dibs_tasks_by_age ON dibs_tasks (id)
     WHERE state = 'pending' AND parked = 0;
-CREATE INDEX dibs_tasks_by_random ON dibs_tasks (random_key)
-    WHERE state = 'pending' AND parked = 0 AND random_key IS NOT NULL;
-CREATE INDEX dibs_tasks_by_random_type ON dibs_tasks (type, random_key)
-    WHERE state = 'pending' AND parked = 0 AND random_key IS NOT NULL;
-CREATE INDEX dibs_tasks_by_random_queue ON dibs_tasks (queue, random_key)
-    WHERE state = 'pending' AND parked = 0 AND random_key IS NOT NULL;
-CREATE INDEX dibs_tasks_by_weight ON dibs_tasks (weighted_key)
-    WHERE state = 'pending' AND parked = 0 AND weighted_key IS NOT NULL;
-CREATE INDEX dibs_tasks_by_weight_type ON dibs_tasks (type, weighted_key)
-    WHERE state = 'pending' AND parked = 0 AND weighted_key IS NOT NULL;
-CREATE INDEX dibs_tasks_by_weight_queue ON dibs_tasks (queue, weighted_key)
-    WHERE state = 'pending' AND parked = 0 AND weighted_key IS NOT NULL;
 CREATE INDEX dibs_tasks_parked ON dibs_tasks (queue, priority DESC, id)
     WHERE state = 'pending' AND parked = 1;
 

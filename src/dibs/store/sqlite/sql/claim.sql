@@ -178,6 +178,12 @@ EXISTS (SELECT 1 FROM dibs_random_orders WHERE kind = {{argument}} AND NOT ended
 -- ever used it.
 SELECT position, numbered_to, ended FROM dibs_random_orders WHERE kind = :kind
 
+-- name: create_random_index
+-- Promise: an index of the random order exists: of the whole store, or of a column. Words: index, columns, key. Rows:
+-- none.
+-- Safe: a part of the transaction that begins the order, so an order that has begun has its indexes.
+CREATE INDEX IF NOT EXISTS {{schema}}.{{index}} ON dibs_tasks ({{columns}}) WHERE {{claimable}} AND {{key}} IS NOT NULL
+
 -- name: begin_random_order
 -- Promise: the random order is in use. A new one has position 0; an ended one keeps its position, and the tasks that
 -- came since then are to be numbered. Parameters: kind, now. Rows: none.

@@ -1,24 +1,24 @@
 -- New tasks and their idempotency keys.
 -- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
--- fragment: sequence
--- The table in which SQLite keeps the highest id of the tasks. The schema is named, because the temporary tables of a
--- connection have such a table as well, which hides the one of the file; joined.py names another schema where the tasks
--- are elsewhere.
-main.sqlite_sequence
+-- fragment: schema
+-- The schema of the tables of dibs. It is named where SQLite would take another one: the temporary tables of a
+-- connection have a table sqlite_sequence as well, which hides the one of the file. connection.py names another schema
+-- where the tasks are elsewhere.
+main
 
 -- name: last_id
 -- Promise: the moment, the highest task id ever given out (0 before the first), and whether a random order is in use.
 -- Parameters: now. Rows: (now, id, numbered). Safe: read under the write lock, and AUTOINCREMENT keeps the number when
 -- its task is pruned.
-SELECT :now, coalesce((SELECT seq FROM {{sequence}} WHERE name = 'dibs_tasks'), 0),
+SELECT :now, coalesce((SELECT seq FROM {{schema}}.sqlite_sequence WHERE name = 'dibs_tasks'), 0),
     EXISTS (SELECT 1 FROM dibs_random_orders WHERE NOT ended)
 
 -- name: fresh_ids
 -- Promise: `count` ids that no task has. Parameters: count. Rows: (id).
 -- Safe: read under the write lock, and the tasks are inserted in the same transaction.
 WITH RECURSIVE counted (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < :count)
-SELECT coalesce((SELECT seq FROM {{sequence}} WHERE name = 'dibs_tasks'), 0) + n FROM counted
+SELECT coalesce((SELECT seq FROM {{schema}}.sqlite_sequence WHERE name = 'dibs_tasks'), 0) + n FROM counted
 
 -- name: enqueue
 -- Promise: new tasks. Words: rows (one of VALUES for each task). Parameters: the columns of each, in this order. Rows:
