@@ -38,8 +38,11 @@ RECURSION = (
 SERIES = "generate_series({first}::bigint, {last}) AS number (n)"
 
 
-RANDOM_ORDERS = "INSERT INTO dibs_random_orders (kind, position, used_at) VALUES ('random', 0, 0), ('weighted', 0, 0)"
-"""Both random orders are in use, and all tasks have numbers."""
+RANDOM_ORDERS = (
+    "INSERT INTO dibs_random_orders (kind, position, used_at) VALUES ('random', 0, 0), ('weighted', 0, 0)"
+    " ON CONFLICT (kind) DO NOTHING"
+)
+"""Both random orders are in use, and all tasks have numbers. On SQLite they have begun before: see `fill_sqlite`."""
 
 TABLES = (
     "dibs_tasks", "dibs_history", "dibs_workflows", "dibs_steps", "dibs_edges", "dibs_finalization_attempts"
@@ -143,7 +146,9 @@ def _into(table: str, columns: dict[str, str], source: str, numbers: range, whic
 
 def fill_sqlite(path: Path, rows: int) -> None:
     """A migrated file with that many pending and as many finished tasks."""
-    dibs.Dibs(f"sqlite:///{path}").migrate()
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        for order in ("random", "weighted"):  # a claim that begins a random order creates the indexes of the order
+            app.claim("worker-1", order=order)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for setting in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -262144", "temp_store = MEMORY"):
             connection.execute(f"PRAGMA {setting}")
