@@ -1,4 +1,4 @@
-"""A pytest plugin that measures what the suite costs, and prints it: by folder, by part, and the slowest tests.
+"""A pytest plugin that measures what the suite costs, and prints it: by folder, file and part, and the slowest tests.
 
 A test's cost is its wall-clock time with set-up and teardown, the CPU time of its own test process, and the CPU time of
 the child processes that ended while the test ran. The CPU time of the private PostgreSQL server cannot be assigned to
@@ -11,7 +11,8 @@ import os
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,9 @@ import pytest
 
 SLOWEST = 30
 """Tests in the table of the slowest ones."""
+
+DEAREST = 20
+"""Files in the table of those that take the most time."""
 
 
 class Cost(NamedTuple):
@@ -96,19 +100,25 @@ class Summary:
         if not self._tests:
             return
         terminalreporter.section("cost of the tests")
-        for line in (*self._by_folder(), "", *self._by_part(), "", *self._slowest()):
+        for line in (*self._by_folder(), "", *self._by_file(), "", *self._by_part(), "", *self._slowest()):
             terminalreporter.write_line(line)
 
     def _by_folder(self) -> Iterator[str]:
-        folders: dict[str, Cost] = defaultdict(Cost)
+        return self._grouped("folder", lambda file: str(file.parent))
+
+    def _by_file(self) -> Iterator[str]:
+        return islice(self._grouped(f"dearest {DEAREST} files", str), DEAREST + 1)
+
+    def _grouped(self, title: str, group_of: Callable[[Path], str]) -> Iterator[str]:
+        groups: dict[str, Cost] = defaultdict(Cost)
         counts: dict[str, int] = defaultdict(int)
         for test, cost in self._tests.items():
-            folder = str(Path(test.split("::", 1)[0]).parent)
-            folders[folder] += cost
-            counts[folder] += 1
-        yield f"{'folder':28} {'tests':>6} {'wall s':>8} {'CPU s':>8} {'children s':>11}"
-        for folder, cost in sorted(folders.items(), key=lambda each: -each[1].wall):
-            yield f"{folder:28} {counts[folder]:6} {cost.wall:8.1f} {cost.own:8.1f} {cost.children:11.1f}"
+            group = group_of(Path(test.split("::", 1)[0]))
+            groups[group] += cost
+            counts[group] += 1
+        yield f"{title:48} {'tests':>6} {'wall s':>8} {'CPU s':>8} {'children s':>11}"
+        for group, cost in sorted(groups.items(), key=lambda each: -each[1].wall):
+            yield f"{group:48} {counts[group]:6} {cost.wall:8.1f} {cost.own:8.1f} {cost.children:11.1f}"
 
     def _by_part(self) -> Iterator[str]:
         if not self._processes:

@@ -87,11 +87,14 @@ GROUPS = (
     Group(
         "contracts about races and repetition",
         (
-            *(f"contract/test_{name}.py" for name in ("claim", "exchange", "fencing", "finish", "idempotency")),
-            "workflow/test_finalization.py",
+            *(
+                f"contract/test_{name}.py"
+                for name in ("change", "claim", "exchange", "fencing", "finish", "idempotency")
+            ),
+            *(f"workflow/test_{name}.py" for name in ("finalization", "finalizer_races")),
         ),
-        test="SsPpH",
-        proof="Q",
+        test="SpH",
+        proof="sPQ",
         stress="hq",
     ),
     Group(
@@ -107,12 +110,22 @@ GROUPS = (
     ),
     Group("statistics of random orders", ("contract/test_order_statistics.py",), test="", proof="SP", stress=""),
     Group("limits of validation", ("contract/test_validation_limits.py",), test="", proof="pH", stress="SsPhQq"),
-    Group("plan guards", ("engines/test_plans.py",), test="", proof=ONCE, stress=""),
+    Group(
+        "plan guards",
+        tuple(f"engines/test_{name}.py" for name in ("plans", "limit_plans", "plans_of_limits", "schedule_plans")),
+        test="",
+        proof=ONCE,
+        stress="",
+    ),
+    Group("races of processes for limits", ("engines/test_limit_races.py",), test="", proof="SP", stress=""),
     Group("the model test", ("contract/test_model.py",), test="SP", proof="", stress="spHhQq"),
     Group("random claims beside a model", ("contract/test_claim_model.py",), test="SP", proof="H", stress="sphQq"),
     Group("ten thousand random claims", ("contract/test_ten_thousand_claims.py",), test="", proof="SP", stress=""),
     Group("other contracts", ("contract/*.py", "workflow/*.py"), test="Sp", proof="H", stress="sPhQq"),
     Group("engines", ("engines/*.py",), test="SsPp", proof="", stress="HhQq"),
+    Group("killed in a transaction of the user", ("connections/test_killed.py",), test="", proof="SsPp", stress=""),
+    Group("connections of the user", ("connections/*.py",), test="SP", proof="sp", stress=""),
+    Group("type checkers", ("typing/*.py",), test=ONCE, proof="", stress=""),
     Group("units and documents", ("unit/*.py", "wire/*.py", "docs/*.py"), test=ONCE + "SP", proof="", stress=""),
     Group(
         "worker and server, where engines differ",
@@ -127,7 +140,13 @@ GROUPS = (
     ),
     Group("Schemathesis", ("server/test_schemathesis.py",), test="", proof="SP", stress=""),
     Group("the demo", ("cli/test_demo.py",), test="", proof=ONCE + "S", stress="P"),
-    Group("workers in other languages", ("server/test_examples.py",), test="", proof="S", stress=""),
+    Group(
+        "workers in other languages",
+        ("server/test_examples.py", "server/test_typescript_client.py"),
+        test="",
+        proof="S",
+        stress="",
+    ),
     Group("pages of the dashboard", ("server/dashboard/*.py",), test="S", proof="", stress="P"),
     Group("worker and server", ("worker/*.py", "server/*.py"), test="S", proof="P", stress=""),
     Group("the command line", ("cli/*.py",), test="S", proof="", stress="P"),

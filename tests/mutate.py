@@ -23,14 +23,18 @@ from tests.helpers.mutation import Mutation, mutations
 
 SUITE = "tests/contract/test_fencing.py"
 FINALIZATION = "tests/workflow/test_finalization.py"
+KEYS = "tests/contract/test_key_fences.py"
 SUITES = {
+    "change_tasks": "tests/contract/test_change.py",
     "claims_of_request": "tests/contract/test_request_ids.py",
     "claim_finalization": FINALIZATION,
     "finalize": FINALIZATION,
+    "end_keys": KEYS,
     "keep_checkpoint": "tests/workflow/test_checkpoints.py",
     "open_children": "tests/workflow/test_growing.py",
     "release_finalization": FINALIZATION,
     "renew_finalization": FINALIZATION,
+    "replace": KEYS,
     "settle_steps": FINALIZATION,
 }
 """Where the promise of a statement is tested, if not in SUITE."""

@@ -101,11 +101,13 @@ def stamp(program: str) -> str:
 
 
 def needed() -> list[str]:
-    """What the core needs to be tested: the linters, the browser and Schemathesis stay out."""
+    """What the core needs to be tested: the linters, the browser, Schemathesis and the libraries of users stay out."""
     import tomllib
 
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
-    left_out = re.compile(r"ruff|mypy|import-linter|playwright|schemathesis|coverage")
+    left_out = re.compile(
+        r"ruff|mypy|import-linter|playwright|schemathesis|coverage|sqlalchemy|aiosqlite|asyncpg|psycopg2|django"
+    )
     return [each for each in groups["dev"] if not left_out.match(each)]
 
 

@@ -26,7 +26,7 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DESK = {"viewport": {"width": 1440, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True, "device_scale_factor": 2}
-MENU = ("/", "/tasks", "/queues", "/workers", "/workflows", "/schedules", "/dead", "/keys")
+MENU = ("/", "/tasks", "/queues", "/limits", "/workers", "/workflows", "/schedules", "/dead", "/keys")
 
 
 def main() -> None:

@@ -7,6 +7,8 @@
 # task, 65 fails it for good, any other fails the attempt, with the end of standard error as the message. DIBS_TASK_ID
 # and DIBS_TOKEN name the claim, for outside systems that can refuse an older token.
 # SIGTERM: end after the task that runs now. Twice: give it back.
+#
+# shellcheck disable=SC2016 # jq expands the variables of its programs
 set -u
 
 usage='usage: worker.sh TYPE COMMAND [ARGUMENT...]'

@@ -12,19 +12,29 @@ if TYPE_CHECKING:
     from dibs.client_async import AsyncDibs
     from dibs.errors import (
         AlreadyClaimed,
+        AlreadyStarted,
         ClaimLost,
+        CodecFailed,
+        CodecMissing,
         DibsError,
+        EventsPruned,
         FinalizationLost,
         InvalidGraph,
         InvalidValue,
         KeyConflict,
         KeyNotFound,
+        LifespanFailed,
+        LimitNotFound,
+        LimitReached,
+        LimitUnknown,
         NotAllowed,
         NotClaimable,
         NotYourClaim,
         OutcomeConflict,
         OutcomeUnknown,
         RateLimited,
+        ResultMismatch,
+        ResultMissing,
         RetentionNotFound,
         ScheduleNotFound,
         SchemaMissing,
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreRefused,
         StoreUnavailable,
+        TaskExpired,
         TaskNotFound,
         TaskTypeNotFound,
         ValidationTooSlow,
@@ -42,9 +53,19 @@ if TYPE_CHECKING:
         WrongState,
         WrongWorkflowState,
     )
+    from dibs.handlers.batch import AsyncBatchHandler, BatchHandler, BatchItem
+    from dibs.handlers.codecs import Codec
     from dibs.handlers.context import Context
     from dibs.handlers.endings import Cancel, Permanent, Retry, Snooze
-    from dibs.handlers.handler import Handler, Lane
+    from dibs.handlers.handler import AsyncHandler, Handler, Lane
+    from dibs.handlers.log_capture import LogCapture
+    from dibs.handlers.outcome_hooks import EndedAttempt, HookKind
+    from dibs.many.async_tasks import AsyncTasks
+    from dibs.many.handles import NotAllEnqueued
+    from dibs.many.tasks import Tasks
+    from dibs.model.async_task import AsyncTask
+    from dibs.model.async_workflow import AsyncWorkflow
+    from dibs.model.change import TaskChange
     from dibs.model.claim import (
         Cancelled,
         Claim,
@@ -57,6 +78,7 @@ if TYPE_CHECKING:
         Released,
         Renewed,
     )
+    from dibs.model.execution import Execution, StepEnd, WorkflowFailed
     from dibs.model.explanation import Explanation, Reason
     from dibs.model.finalization import (
         ClaimReason,
@@ -66,16 +88,28 @@ if TYPE_CHECKING:
         FinalizationClaim,
         Finalized,
     )
-    from dibs.model.history import HistoryEntry
+    from dibs.model.history import HistoryEntry, StoreEvent
     from dibs.model.key import ApiKey, MintedKey, RateLimit, Scope
-    from dibs.model.registry import QueueInfo, TaskType, WorkerInfo, WorkerState
+    from dibs.model.limit import GroupInfo, Limit, LimitGroup, QueueSettings, TypeSettings
+    from dibs.model.logs import LogLevel, LogLine
+    from dibs.model.registry import PausedType, QueueInfo, TaskType, WorkerInfo, WorkerState
     from dibs.model.retention import Records, RetentionChange, RetentionRule
-    from dibs.model.retry import Backoff
-    from dibs.model.schedule import CatchUp, Schedule
+    from dibs.model.retry import Backoff, LinearBackoff
+    from dibs.model.schedule import CatchUp, Overlap, Schedule
     from dibs.model.statistics import Stats
     from dibs.model.task import Event, Failure, NewTask, SetAside, State, Task
+    from dibs.model.unique import KeyScope, OnConflict
     from dibs.model.upkeep import Check, Upkept, Verdict
-    from dibs.model.workflow import NewStep, NewWorkflow, OnFailure, Step, StepResult, Workflow, WorkflowState
+    from dibs.model.workflow import (
+        FinalizeWhen,
+        NewStep,
+        NewWorkflow,
+        OnFailure,
+        Step,
+        StepResult,
+        Workflow,
+        WorkflowState,
+    )
     from dibs.poller import PollerConfig, TaskPoller
     from dibs.worker.config import WorkerConfig
     from dibs.worker.worker import Health, Worker
@@ -84,9 +118,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyClaimed",
+    "AlreadyStarted",
     "ApiKey",
+    "AsyncBatchHandler",
     "AsyncDibs",
+    "AsyncHandler",
+    "AsyncTask",
+    "AsyncTasks",
+    "AsyncWorkflow",
     "Backoff",
+    "BatchHandler",
+    "BatchItem",
     "Cancel",
     "Cancelled",
     "CatchUp",
@@ -95,11 +137,17 @@ __all__ = [
     "ClaimLost",
     "ClaimReason",
     "ClaimRef",
+    "Codec",
+    "CodecFailed",
+    "CodecMissing",
     "Completed",
     "Context",
     "Dibs",
     "DibsError",
+    "EndedAttempt",
     "Event",
+    "EventsPruned",
+    "Execution",
     "ExecutionContext",
     "ExecutionStatus",
     "Explanation",
@@ -109,37 +157,58 @@ __all__ = [
     "FinalizationClaim",
     "FinalizationClaimer",
     "FinalizationLost",
+    "FinalizeWhen",
     "Finalized",
     "Finished",
+    "GroupInfo",
     "Handler",
     "Health",
     "HistoryEntry",
+    "HookKind",
     "InvalidGraph",
     "InvalidValue",
     "KeyConflict",
     "KeyNotFound",
+    "KeyScope",
     "Lane",
+    "LifespanFailed",
+    "Limit",
+    "LimitGroup",
+    "LimitNotFound",
+    "LimitReached",
+    "LimitUnknown",
+    "LinearBackoff",
+    "LogCapture",
+    "LogLevel",
+    "LogLine",
     "MintedKey",
     "NewStep",
     "NewTask",
     "NewWorkflow",
+    "NotAllEnqueued",
     "NotAllowed",
     "NotClaimable",
     "NotYourClaim",
+    "OnConflict",
     "OnFailure",
     "Order",
     "Outcome",
     "OutcomeConflict",
     "OutcomeUnknown",
+    "Overlap",
+    "PausedType",
     "Permanent",
     "PollerConfig",
     "QueueInfo",
+    "QueueSettings",
     "RateLimit",
     "RateLimited",
     "Reason",
     "Records",
     "Released",
     "Renewed",
+    "ResultMismatch",
+    "ResultMissing",
     "Results",
     "RetentionChange",
     "RetentionNotFound",
@@ -156,16 +225,22 @@ __all__ = [
     "State",
     "Stats",
     "Step",
+    "StepEnd",
     "StepResult",
     "StoreBusy",
     "StoreError",
+    "StoreEvent",
     "StoreRefused",
     "StoreUnavailable",
     "Task",
+    "TaskChange",
+    "TaskExpired",
     "TaskNotFound",
     "TaskPoller",
     "TaskType",
     "TaskTypeNotFound",
+    "Tasks",
+    "TypeSettings",
     "Upkept",
     "ValidationTooSlow",
     "Verdict",
@@ -175,6 +250,7 @@ __all__ = [
     "WorkerInfo",
     "WorkerState",
     "Workflow",
+    "WorkflowFailed",
     "WorkflowNotFound",
     "WorkflowState",
     "WrongState",
@@ -186,14 +262,22 @@ _HOMES = (
     "client",
     "client_async",
     "errors",
+    "handlers.batch",
     "handlers.context",
     "handlers.endings",
     "handlers.handler",
+    "handlers.log_capture",
+    "handlers.outcome_hooks",
+    "model.async_task",
+    "model.async_workflow",
     "model.claim",
+    "model.execution",
     "model.explanation",
     "model.finalization",
     "model.history",
     "model.key",
+    "model.limit",
+    "model.logs",
     "model.registry",
     "model.retention",
     "model.retry",
@@ -207,6 +291,10 @@ _HOMES = (
     "worker.worker",
     "workflow.finalization",
     "workflow.task_data",
+    "many.tasks",
+    "many.async_tasks",
+    "many.handles",
+    "handlers.codecs",
 )
 """The modules that define the public names, in the order of the search."""
 

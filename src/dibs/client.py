@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from dibs import procedures
-from dibs.client_base import ClientBase, check_id, check_workflow_id, raise_if_error
-from dibs.codec import check_name, check_text
-from dibs.errors import DibsError
+from dibs.client_base import ClientBase, check_id, check_workflow_id, goes_on, raise_if_error
+from dibs.errors import DibsError, NotAllowed, OutcomeUnknown, TaskNotFound
 from dibs.handlers.endings import describe
-from dibs.handlers.options import (
-    ClaimOptions,
-    DeadLetterOptions,
-    FilterOptions,
-    ListOptions,
-    MatchOptions,
-    ScheduleOptions,
-    TaskOptions,
-    WorkflowListOptions,
-)
+from dibs.handlers.handler import Handler
+from dibs.handlers.middleware import check_stored, enqueue_call
+from dibs.json_values import check_name, check_text
+from dibs.model.change import TaskChange
 from dibs.model.checks import check_integer, check_seconds
 from dibs.model.claim import (
     DEFAULT_LEASE,
@@ -46,9 +40,19 @@ from dibs.model.finalization import (
     Finalized,
     unique_processor,
 )
-from dibs.model.history import HistoryEntry
+from dibs.model.history import EventFilter, HistoryEntry, StoreEvent
 from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, read_limit
-from dibs.model.registry import Heartbeat, QueueInfo, TaskType, WorkerInfo
+from dibs.model.limit import (
+    GroupInfo,
+    Limit,
+    LimitGroup,
+    NewLimit,
+    NewQueueSettings,
+    NewTypeSettings,
+    QueueSettings,
+    TypeSettings,
+)
+from dibs.model.registry import Heartbeat, PausedType, QueueInfo, TaskType, WorkerInfo
 from dibs.model.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.model.schedule import CatchUp, NewSchedule, Schedule
 from dibs.model.search import DeadFilter, TaskFilter, TaskMatch
@@ -57,32 +61,105 @@ from dibs.model.task import Failure, NewTask, Task
 from dibs.model.upkeep import Check, Upkept
 from dibs.model.workflow import NewStep, NewWorkflow, Step, StepResult, Workflow, WorkflowFilter
 from dibs.observe import tracing
-from dibs.procedures import Procedure, WaitForChange
+from dibs.procedures import PauseFor, Procedure, WaitForChange
 from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, drive
 from dibs.worker.config import new_worker_id
+from dibs.workflow.builder import Flow
+
+if TYPE_CHECKING:
+    from dibs.handlers.batch import BatchHandler, BatchOptions
+    from dibs.handlers.context import Context
+    from dibs.handlers.handler import HandlerOptions
+    from dibs.handlers.options import (
+        ChangeOptions,
+        ClaimOptions,
+        DeadLetterOptions,
+        FilterOptions,
+        ListOptions,
+        MatchOptions,
+        ScheduleOptions,
+        TaskOptions,
+        WorkflowListOptions,
+        WorkflowOptions,
+    )
+    from dibs.handlers.protocols import (
+        AwaitsItems,
+        BatchHandlerDecorator,
+        HandlerDecorator,
+        Outcomes,
+        RunsItems,
+    )
+    from dibs.many.handles import Convert
+    from dibs.many.tasks import Tasks
+    from dibs.many.watch import Watch
+    from dibs.model.logs import LogLine
+    from dibs.model.search import TasksById
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    D = TypeVar("D")
 
 T = TypeVar("T")
 
 
-class Dibs(ClientBase[Task]):
+class Dibs(ClientBase[Handler[..., Any, Any]]):
     __doc__ = ClientBase.__doc__
+    _handler_kind = Handler
+    _flow_kind = Flow
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # each client has its class of handlers
+        def task(
+            self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+        ) -> Handler[P, R, Coroutine[Any, Any, R]]: ...
+        @overload
+        def task(self, function: Callable[Concatenate[Context, P], R], /) -> Handler[P, R, R]: ...
+        @overload
+        def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Handler[P, R, Coroutine[Any, Any, R]]: ...
+        @overload
+        def task(self, function: Callable[P, R], /) -> Handler[P, R, R]: ...
+        @overload
+        def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> HandlerDecorator: ...
+        def task(self, function: Any = None, /, **options: Any) -> Any:
+            """See ClientBase.task."""
+
+        def tasks(self, ids: Iterable[int]) -> Tasks[Any]:
+            """See ClientBase.tasks."""
+
+        def workflow(self, name: str, **options: Unpack[WorkflowOptions]) -> Flow:
+            """See ClientBase.workflow."""
+
+        @overload  # type: ignore[override]  # each client has its class of handlers
+        def batch_task(
+            self, function: AwaitsItems[D, R], /
+        ) -> BatchHandler[D, R, Coroutine[Any, Any, Outcomes[R]]]: ...
+        @overload
+        def batch_task(self, function: RunsItems[D, R], /) -> BatchHandler[D, R, Outcomes[R]]: ...
+        @overload
+        def batch_task(self, function: None = None, /, **options: Unpack[BatchOptions]) -> BatchHandlerDecorator: ...
+        def batch_task(self, function: Any = None, /, **options: Any) -> Any:
+            """See ClientBase.batch_task."""
 
     # Enqueue
 
     def enqueue(self, type: str, params: dict[str, Any] | None = None, **options: Unpack[TaskOptions]) -> Task:
         """Store a task. The task is durable when this method returns.
 
-        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff, tags. With a key that is
+        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff, tags, limits (names, in addition
+        to those of the queue and the type), group, expires_in or expires_at
+        (a task that has not been started by then is cancelled). With a key that is
         already used in this queue, the existing task is returned, marked `deduplicated`; another type or other params
-        under that key raise KeyConflict. Each queue has its own keys.
+        under that key raise KeyConflict. Each queue has its own keys. Options about the key: key_scope ("always",
+        "until_finished" or "until_started") or key_for (seconds), on_conflict ("return", "keep", "raise" or
+        "replace"), max_delay (seconds after the first enqueue beyond which "replace" does not postpone the task).
         """
         return self._submit(NewTask(type, {} if params is None else params, **options))
 
     def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
-        with tracing.enqueue_span(list(tasks)) as new:
-            return [task.of(self) for task in self._run(self._store.queue.enqueue(new.what))]
+        return self._enqueue(list(tasks)) if not self._hooks.around_enqueue else self._around(list(tasks))
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None = None, defaults: dict[str, Any] | None = None
@@ -124,7 +201,7 @@ class Dibs(ClientBase[Task]):
 
     def peek(self, count: int = 1, **options: Unpack[FilterOptions]) -> list[Task]:
         """The tasks that would be claimed next, without claiming them: another worker may claim them first."""
-        return self._run(self._store.queue.peek(Filters(count=count, **options)))
+        return self._own_all(self._run(self._store.queue.peek(Filters(count=count, **options))))
 
     # Finish
 
@@ -184,13 +261,36 @@ class Dibs(ClientBase[Task]):
 
     # Manage
 
+    def change(self, task_id: int, **changes: Unpack[ChangeOptions]) -> Task:
+        """Change a task that has not started: the next worker that claims it gets the new values.
+
+        Changes: priority, delay (seconds from now) or run_at, queue, params (all of them), tags (all of them), group
+        (an empty text removes it). Raises AlreadyStarted if a worker has claimed the task, and WrongState if the task
+        is finished: nothing changed then. A step of a workflow keeps its queue, and its due time while it is blocked.
+        The idempotency key stays, with the type and params of the enqueue, so repeating the enqueue returns this task;
+        if another task has the key in the new queue, KeyConflict is raised. A change after which a limit per group
+        would have no group is refused with InvalidValue.
+        """
+        return self._run(self._store.tasks.change(check_id(task_id), TaskChange(**changes))).of(self)
+
+    def change_matching(
+        self, change: TaskChange, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]
+    ) -> int:
+        """Change all matching tasks that have not started, as `change` does, except for params. Returns the number of
+        changed tasks: `change_matching(TaskChange(priority=9), queue="mail")`.
+
+        Filters and `note`: as for cancel_matching. A task whose key is taken in its new queue is left out, and one that
+        a limit per group would find without a group.
+        """
+        return self._follow(procedures.change_matching(self._store, change, TaskMatch(**filters), note))
+
     def cancel(self, task_id: int) -> Task:
         """Cancel a waiting task at once, or ask a running task to stop."""
-        return self._run(self._store.tasks.cancel(check_id(task_id)))
+        return self._run(self._store.tasks.cancel(check_id(task_id))).of(self)
 
     def retry(self, task_id: int) -> Task:
         """Make a failed, cancelled or scheduled task pending now, with all its attempts."""
-        return self._run(self._store.tasks.retry(check_id(task_id)))
+        return self._run(self._store.tasks.retry(check_id(task_id))).of(self)
 
     def cancel_matching(self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]) -> int:
         """Cancel all matching tasks, as `cancel` does. Returns the number of tasks cancelled or asked to stop.
@@ -232,12 +332,12 @@ class Dibs(ClientBase[Task]):
         The dead letter has all failed tasks except discarded ones and steps whose failure is ignored by their workflow.
         """
         which = TaskFilter(dead=True, limit=limit, cursor=cursor, **filters)
-        return self._follow(procedures.list_tasks(self._store, which))
+        return self._own_all(self._follow(procedures.list_tasks(self._store, which)))
 
     def discard(self, task_id: int) -> Task:
         """Remove a failed task from the dead letter. It stays failed, keeps its history, is pruned as usual, and can
         still be retried by id."""
-        return self._run(self._store.tasks.discard(check_id(task_id)))
+        return self._run(self._store.tasks.discard(check_id(task_id))).of(self)
 
     def discard_dead(
         self,
@@ -261,23 +361,128 @@ class Dibs(ClientBase[Task]):
         """Resume a paused queue."""
         self._run(self._store.registry.resume(queue))
 
+    def pause_type(self, name: str) -> None:
+        """Pause the task type: its tasks cannot be claimed, in any queue. Running tasks continue. A task whose queue or
+        type is paused waits until both are resumed."""
+        self._run(self._store.registry.pause_type(name))
+
+    def resume_type(self, name: str) -> None:
+        """Resume a paused task type."""
+        self._run(self._store.registry.resume_type(name))
+
+    def paused_types(self) -> list[PausedType]:
+        """The paused task types by name, registered or not."""
+        return self._run(self._store.registry.paused_types())
+
+    # Limits and fair share
+
+    def set_limit(
+        self, name: str, *, max: int | None = None, rate: str | None = None, burst: int = 1, per: str | None = None
+    ) -> Limit:
+        """Create or change the limit of this name. The next claims obey it; running tasks are not stopped.
+
+        `max`: how many claims may be live at once. `rate`: how many claims may start in a period, such as "100/minute";
+        `burst`: how many of them may start at once. `per`: "group" for a limit of its own for each group.
+        """
+        new = NewLimit(name=name, max=max, rate=rate, burst=burst, per=per)
+        return self._run(self._store.limits.put_limit(new, "command"))
+
+    def limits(self) -> list[Limit]:
+        """All limits with their live claims and waiting tasks, by name."""
+        return self._run(self._store.limits.list_limits())
+
+    def get_limit(self, name: str) -> Limit:
+        """The limit with its live claims and waiting tasks. Raises LimitNotFound."""
+        return self._run(self._store.limits.get_limit(name))
+
+    def remove_limit(self, name: str) -> None:
+        """Remove the limit. The tasks that have it run without it."""
+        self._run(self._store.limits.remove_limit(name))
+
+    def limit_groups(self, name: str, limit: int = 100, *, after: str | None = None) -> list[LimitGroup]:
+        """A page of the groups of a limit that hold claims or have tasks waiting. `after`: the last group of the page
+        before ("" for the tasks without a group)."""
+        return self._run(self._store.limits.limit_groups(name, limit, after))
+
+    def set_queue(
+        self,
+        queue: str,
+        *,
+        fair: bool | None = None,
+        limits: Sequence[str] | None = None,
+        note: Callable[[int], None] | None = None,
+    ) -> QueueSettings:
+        """Change settings of the queue; None leaves a setting as it is. Tasks that wait obey them when the call
+        returns; `note` is called after each batch of tasks with the number that was changed.
+
+        `fair`: the groups of the queue take turns. `limits`: the limits that apply to every task of the queue; an empty
+        list removes them.
+        """
+        new = NewQueueSettings(queue=queue, fair=fair, limits=limits)
+        return self._follow(procedures.set_queue(self._store, new, note))
+
+    def get_queue(self, queue: str) -> QueueSettings:
+        """The settings of the queue; the defaults for a queue that has none."""
+        return self._run(self._store.limits.get_queue(queue))
+
+    def queue_settings(self) -> list[QueueSettings]:
+        """The settings of all queues that have any, by name."""
+        return self._run(self._store.limits.queue_settings())
+
+    def set_type(
+        self,
+        type: str,
+        *,
+        limits: Sequence[str] | None = None,
+        group_by: str | None = None,
+        note: Callable[[int], None] | None = None,
+    ) -> TypeSettings:
+        """Change the limits of a task type; None leaves a setting as it is. Tasks that wait obey them when the call
+        returns; `note` is called after each batch of tasks with the number that was changed.
+
+        `limits`: the limits that apply to every task of the type. `group_by`: the parameter that names the group of a
+        task; an empty text for none.
+        """
+        new = NewTypeSettings(type=type, limits=limits, group_by=group_by)
+        return self._follow(procedures.set_type(self._store, new, note))
+
+    def get_type_settings(self, type: str) -> TypeSettings:
+        """The limits of the task type; none for a type that has none."""
+        return self._run(self._store.limits.get_type_settings(type))
+
+    def type_settings(self) -> list[TypeSettings]:
+        """The limits of all task types that have any, by name."""
+        return self._run(self._store.limits.type_settings())
+
+    def set_group(self, queue: str, group: str | None, *, weight: float) -> GroupInfo:
+        """Set the weight of a group of the queue: its share of the claims where the queue is fair. None: the tasks
+        without a group."""
+        return self._run(self._store.limits.put_group(queue, group, weight))
+
+    def groups(self, queue: str, limit: int = 100, *, after: str | None = None) -> list[GroupInfo]:
+        """A page of the groups of the queue that have a weight, or tasks that wait for a limit or for their turn."""
+        return self._run(self._store.limits.groups(queue, limit, after))
+
     # Schedules
 
     def set_schedule(
         self,
         name: str,
-        cron: str,
-        type: str,
+        cron: str | None = None,
+        type: str = "",
         params: dict[str, Any] | None = None,
         *,
         timezone: str = "UTC",
         catch_up: str = CatchUp.ONE,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Create or change the schedule of this name: it enqueues a task at every tick of the cron expression.
+        """Create or change the schedule of this name: it enqueues a task at every tick. It ticks by the cron expression
+        (in `timezone`), at an interval (`every`, in seconds), or once (`at`, an aware datetime).
 
         `catch_up`: what to do with ticks missed while no worker or server ran: "one", "all", "none".
-        Options: queue, priority, max_attempts, timeout, backoff, tags, enabled.
+        Options: overlap ("allow", "skip" or "queue": what a tick does while a task of the schedule has not ended),
+        jitter (the largest delay of a tick, in seconds), start_at and end_at (aware datetimes), queue, priority,
+        max_attempts, timeout, backoff, tags, expires_in, limits, group, enabled.
         """
         given = {} if params is None else params
         new = NewSchedule(
@@ -322,6 +527,8 @@ class Dibs(ClientBase[Task]):
         With a key that is already used, the existing workflow is returned, marked `deduplicated`; another graph under
         that key raises KeyConflict. Keys are unique among workflows with the same set of queues.
         """
+        if self._must_declare:
+            self._declare_first()
         with tracing.start_workflow_span(new) as traced:
             return traced.stored(self._run(self._store.workflows.start_workflow(traced.what))).of(self)
 
@@ -346,13 +553,26 @@ class Dibs(ClientBase[Task]):
         return self._run(self._store.workflows.steps(check_workflow_id(workflow_id)))
 
     def results(self, task_id: int) -> list[StepResult]:
-        """The results of the parents of this step, as its handler reads them in `ctx.results`."""
+        """The results of the parents of this step, as they are stored: what its handler reads in `ctx.results`."""
         return self._run(self._store.workflows.results(check_id(task_id)))
 
     def wait_workflow(self, workflow_id: int, timeout: float | None = None) -> Workflow:
         """Wait until the workflow has ended, and return it. Raises WaitTimeout after `timeout` seconds; the workflow
         continues."""
-        return self._follow(procedures.wait_workflow(self._store, check_workflow_id(workflow_id), timeout)).of(self)
+        return self._follow(
+            procedures.wait_workflow(self._store, check_workflow_id(workflow_id), timeout),
+            goes_on("workflow", workflow_id),
+        ).of(self)
+
+    def workflow_result(self, workflow_id: int, timeout: float | None = None) -> Any:
+        """Wait until the workflow has ended. Returns the result of its finalizer, or the results of its steps by name
+        if it has none, or one that did not run; encoded ones are decoded by the codecs of this program's handlers.
+        Raises WorkflowFailed, whose `execution` tells what failed, if the workflow failed or was cancelled,
+        WaitTimeout after `timeout` seconds, and CodecMissing or CodecFailed for a result that cannot be decoded."""
+        return self._follow(
+            procedures.workflow_result(self._store, check_workflow_id(workflow_id), timeout, self._decode_of),
+            goes_on("workflow", workflow_id),
+        )
 
     def cancel_workflow(self, workflow_id: int) -> Workflow:
         """Cancel the workflow: no further step starts, and running steps are asked to stop."""
@@ -418,6 +638,47 @@ class Dibs(ClientBase[Task]):
         """
         check_name(name, "The name of a checkpoint")
         return self._run(self._store.queue.keep_checkpoint(claim, name, value))
+
+    # Logs of tasks
+
+    def logs(self, task_id: int, *, attempt: int | None = None, level: str | None = None) -> list[LogLine]:
+        """What the attempts of the task have logged, in order: of one attempt, of a level ("warning") and above.
+
+        Only handlers with capture_logs have lines. They are stored about once a second and soon after the end of an
+        attempt, and deleted with the task. Raises TaskNotFound.
+        """
+        from dibs.log_follower import all_lines
+        from dibs.model.logs import LogFilter
+
+        which = LogFilter(attempt=attempt, level=level)
+        return self._follow(all_lines(self._store, check_id(task_id), which))
+
+    def follow_logs(self, task_id: int, *, attempt: int | None = None, level: str | None = None) -> Iterator[LogLine]:
+        """The lines that `logs` returns, then each new line, until the task (or the attempt) has ended:
+        `for line in app.follow_logs(7)`, in AsyncDibs `async for`."""
+        from dibs.log_follower import LogFollower
+        from dibs.model.logs import LogFilter
+
+        follower = LogFollower(self._store, check_id(task_id), LogFilter(attempt=attempt, level=level))
+        while not follower.done:
+            try:
+                yield from follower.take(self._run(follower.operation))
+            except TaskNotFound as error:
+                follower.end_if_pruned(error)
+            time.sleep(follower.pause)
+
+    # Declarations in code
+
+    def declare(self) -> None:
+        """Store now what the program declares with limit(), queue() and the options of @app.task, which a worker does
+        when it starts: for a deployment whose workers have keys without the scope admin. Tasks that wait obey it when
+        the call returns. Raises the first refusal; the other limits and settings are stored.
+        """
+        declarations = self._declarations(every_type=True)
+        schedules = [schedule for each in self.handlers.values() if (schedule := each.schedule) is not None]
+        schemas = [each.declared_schema for each in self.handlers.values()]
+        self._follow(procedures.declare(self._store, declarations, schedules, schemas))
+        self._in_code.unwritten = False
 
     # Keys
 
@@ -549,7 +810,7 @@ class Dibs(ClientBase[Task]):
     def wait(self, task_id: int, timeout: float | None = None) -> Task:
         """Wait until the task is finished, and return it. Raises WaitTimeout after `timeout` seconds; the task
         continues."""
-        return self._follow(procedures.wait(self._store, check_id(task_id), timeout))
+        return self._follow(procedures.wait(self._store, check_id(task_id), timeout), goes_on("task", task_id)).of(self)
 
     def list_tasks(self, **options: Unpack[ListOptions]) -> list[Task]:
         """A page of tasks, newest first.
@@ -559,7 +820,7 @@ class Dibs(ClientBase[Task]):
         cursor (the last id of the previous page). State, type, queue and key have an index; the other filters may read
         many tasks.
         """
-        return self._follow(procedures.list_tasks(self._store, TaskFilter(**options)))
+        return self._own_all(self._follow(procedures.list_tasks(self._store, TaskFilter(**options))))
 
     def history(self, task_id: int) -> list[HistoryEntry]:
         """The history of a task, in order. It is kept after the task is pruned."""
@@ -575,6 +836,29 @@ class Dibs(ClientBase[Task]):
     def all_history(self) -> list[HistoryEntry]:
         """The history of all tasks, in order: the input of the offline checker."""
         return self._follow(procedures.all_history(self._store))
+
+    def events(
+        self,
+        kinds: Sequence[str] | None = None,
+        *,
+        after: int | None = None,
+        queue: str | None = None,
+        type: str | None = None,
+        task_id: int | None = None,
+    ) -> Iterator[StoreEvent]:
+        """The events of all tasks, in order and without gaps: `for event in app.events(after=last)`, with AsyncDibs
+        `async for`. The loop waits for the next event until it is left or the client is closed.
+
+        `after`: the id of the last event that the program has handled; 0 begins with the oldest that is kept, None (the
+        default) with the next one after the first step of the loop. `kinds`: such as ["completed", "failed"]. `queue`,
+        `type`, `task_id`: only events of these tasks. Raises EventsPruned if events after `after` were deleted by the
+        retention of the history.
+        """
+        from dibs.events import check_after, follow
+
+        which = EventFilter(kinds=kinds, queue=queue, type=type, task_id=task_id)
+        check_after(after, self._on)
+        return follow(self._store, self._run, which, after)
 
     def explain(self, task_id: int) -> Explanation:
         """Explain why the task is not running."""
@@ -618,8 +902,57 @@ class Dibs(ClientBase[Task]):
         self.close()
 
     def _submit(self, task: NewTask) -> Task:
+        if self._hooks.around_enqueue:
+            return self._around([task])[0]
+        if self._must_declare:
+            self._declare_first()
         with tracing.enqueue_span([task]) as new:
             return new.stored(self._run(self._store.queue.enqueue(new.what))[0]).of(self)
+
+    def _enqueue(self, tasks: Sequence[NewTask]) -> list[Task]:
+        if self._must_declare:
+            self._declare_first()
+        with tracing.enqueue_span(tasks) as new:
+            return self._own_all(self._run(self._store.queue.enqueue(new.what)))
+
+    def _around(self, tasks: Sequence[NewTask]) -> list[Task]:
+        """Enqueue the tasks inside the enqueue middleware of the app."""
+        layers = self._hooks.around_enqueue
+        return check_stored(layers, len(tasks), enqueue_call(layers, self._enqueue)(tasks))
+
+    def _map(self, new: Iterable[NewTask], convert: Convert) -> Tasks[Any]:
+        from dibs.many.enqueue import enqueue_all, frames_of_program
+
+        try:
+            return enqueue_all(self, new, self._handle((), convert), sized=self._store.served)
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(frames_of_program(interrupt)) from None
+
+    def _wait_for_some(self, watch: Watch, deadline: float | None) -> dict[int, str]:
+        return self._follow(procedures.wait_for_some(self._store, watch, deadline))
+
+    def _count_states(self, ids: Sequence[int]) -> dict[str, int]:
+        return self._follow(procedures.count_states(self._store, ids))
+
+    def _read_many(self, ids: Sequence[int]) -> TasksById:
+        return self._run(self._store.tasks.get_many(ids))
+
+    def _handle(self, ids: Iterable[int], convert: Convert | None) -> Tasks[Any]:
+        from dibs.many.tasks import Tasks
+
+        return Tasks(self, map(check_id, ids), convert)
+
+    def _declare_first(self) -> None:
+        """Store the declarations before the first enqueue, outside of the caller's transaction: until its end, the
+        lock of the limits would keep all workers from claiming tasks with limits."""
+        declaring = self._store.limits.declare(self._declarations())
+        try:
+            self._note_declared(self._store.run(declaring, by=self._by))
+        except (NotAllowed, OutcomeUnknown) as error:
+            self._note_not_declared(error)
+
+    def _own_all(self, tasks: list[Task]) -> list[Task]:
+        return [task.of(self) for task in tasks]
 
     def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:
         return raise_if_error(self.finish([(claim, outcome)])[0])
@@ -631,13 +964,18 @@ class Dibs(ClientBase[Task]):
         except KeyboardInterrupt as interrupt:
             raise interrupt.with_traceback(None) from None
 
-    def _follow(self, procedure: Procedure[T]) -> T:
+    def _follow(self, procedure: Procedure[T], note: str | None = None) -> T:
+        """Follow the procedure. `note`: what an interrupted program tells the user."""
         try:
             return drive(procedure, self._step)
         except KeyboardInterrupt as interrupt:
+            if note is not None:
+                interrupt.add_note(note)
             raise interrupt.with_traceback(None) from None
 
-    def _step(self, step: Operation[Any] | WaitForChange) -> Any:
+    def _step(self, step: Operation[Any] | WaitForChange | PauseFor) -> Any:
+        if isinstance(step, PauseFor):
+            return time.sleep(step.seconds)
         if isinstance(step, WaitForChange):
             return self._store.wakeups.wait(step.seen, step.timeout)
         return self._run(step)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+
+import msgspec
 
 from dibs import procedures
-from dibs.client_base import ClientBase, check_id, check_workflow_id, raise_if_error
-from dibs.codec import check_name, check_text
-from dibs.errors import DibsError
+from dibs.client_base import ClientBase, check_id, check_workflow_id, goes_on, raise_if_error
+from dibs.errors import DibsError, NotAllowed, OutcomeUnknown, TaskNotFound
 from dibs.handlers.endings import describe
-from dibs.handlers.options import (
-    ClaimOptions,
-    DeadLetterOptions,
-    FilterOptions,
-    ListOptions,
-    MatchOptions,
-    ScheduleOptions,
-    TaskOptions,
-    WorkflowListOptions,
-)
+from dibs.handlers.handler import AsyncHandler
+from dibs.handlers.middleware import check_stored, enqueue_call
+from dibs.json_values import check_name, check_text
+from dibs.model.async_task import AsyncTask
+from dibs.model.async_workflow import AsyncWorkflow
+from dibs.model.change import TaskChange
 from dibs.model.checks import check_integer, check_seconds
 from dibs.model.claim import (
     DEFAULT_LEASE,
@@ -47,9 +44,19 @@ from dibs.model.finalization import (
     Finalized,
     unique_processor,
 )
-from dibs.model.history import HistoryEntry
+from dibs.model.history import EventFilter, HistoryEntry, StoreEvent
 from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, read_limit
-from dibs.model.registry import Heartbeat, QueueInfo, TaskType, WorkerInfo
+from dibs.model.limit import (
+    GroupInfo,
+    Limit,
+    LimitGroup,
+    NewLimit,
+    NewQueueSettings,
+    NewTypeSettings,
+    QueueSettings,
+    TypeSettings,
+)
+from dibs.model.registry import Heartbeat, PausedType, QueueInfo, TaskType, WorkerInfo
 from dibs.model.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.model.schedule import CatchUp, NewSchedule, Schedule
 from dibs.model.search import DeadFilter, TaskFilter, TaskMatch
@@ -58,10 +65,44 @@ from dibs.model.task import Failure, NewTask, Task
 from dibs.model.upkeep import Check, Upkept
 from dibs.model.workflow import NewStep, NewWorkflow, Step, StepResult, Workflow, WorkflowFilter
 from dibs.observe import tracing
-from dibs.procedures import Procedure, WaitForChange
+from dibs.procedures import PauseFor, Procedure, WaitForChange
 from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, drive_async
 from dibs.worker.config import new_worker_id
+from dibs.workflow.async_flow import AsyncFlow
+
+if TYPE_CHECKING:
+    from dibs.handlers.batch import AsyncBatchHandler, BatchOptions
+    from dibs.handlers.context import Context
+    from dibs.handlers.handler import HandlerOptions
+    from dibs.handlers.options import (
+        ChangeOptions,
+        ClaimOptions,
+        DeadLetterOptions,
+        FilterOptions,
+        ListOptions,
+        MatchOptions,
+        ScheduleOptions,
+        TaskOptions,
+        WorkflowListOptions,
+        WorkflowOptions,
+    )
+    from dibs.handlers.protocols import (
+        AsyncBatchHandlerDecorator,
+        AsyncHandlerDecorator,
+        AwaitsItems,
+        Outcomes,
+        RunsItems,
+    )
+    from dibs.many.async_tasks import AsyncTasks
+    from dibs.many.handles import Convert
+    from dibs.many.watch import Watch
+    from dibs.model.logs import LogLine
+    from dibs.model.search import TasksById
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    D = TypeVar("D")
 
 T = TypeVar("T")
 
@@ -69,24 +110,69 @@ _INTERRUPTED = (asyncio.CancelledError, KeyboardInterrupt)
 """What Ctrl-C raises in a coroutine: asyncio cancels the main task."""
 
 
-class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
+class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
     __doc__ = ClientBase.__doc__
+    _handler_kind = AsyncHandler
+    _flow_kind = AsyncFlow
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # each client has its class of handlers
+        def task(
+            self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+        ) -> AsyncHandler[P, R, Coroutine[Any, Any, R]]: ...
+        @overload
+        def task(self, function: Callable[Concatenate[Context, P], R], /) -> AsyncHandler[P, R, R]: ...
+        @overload
+        def task(
+            self, function: Callable[P, Coroutine[Any, Any, R]], /
+        ) -> AsyncHandler[P, R, Coroutine[Any, Any, R]]: ...
+        @overload
+        def task(self, function: Callable[P, R], /) -> AsyncHandler[P, R, R]: ...
+        @overload
+        def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> AsyncHandlerDecorator: ...
+        def task(self, function: Any = None, /, **options: Any) -> Any:
+            """See ClientBase.task."""
+
+        def tasks(self, ids: Iterable[int]) -> AsyncTasks[Any]:
+            """See ClientBase.tasks."""
+
+        def workflow(self, name: str, **options: Unpack[WorkflowOptions]) -> AsyncFlow:
+            """See ClientBase.workflow."""
+
+        @overload  # type: ignore[override]  # each client has its class of handlers
+        def batch_task(
+            self, function: AwaitsItems[D, R], /
+        ) -> AsyncBatchHandler[D, R, Coroutine[Any, Any, Outcomes[R]]]: ...
+        @overload
+        def batch_task(self, function: RunsItems[D, R], /) -> AsyncBatchHandler[D, R, Outcomes[R]]: ...
+        @overload
+        def batch_task(
+            self, function: None = None, /, **options: Unpack[BatchOptions]
+        ) -> AsyncBatchHandlerDecorator: ...
+        def batch_task(self, function: Any = None, /, **options: Any) -> Any:
+            """See ClientBase.batch_task."""
 
     # Enqueue
 
-    async def enqueue(self, type: str, params: dict[str, Any] | None = None, **options: Unpack[TaskOptions]) -> Task:
+    async def enqueue(
+        self, type: str, params: dict[str, Any] | None = None, **options: Unpack[TaskOptions]
+    ) -> AsyncTask:
         """Store a task. The task is durable when this method returns.
 
-        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff, tags. With a key that is
+        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff, tags, limits (names, in addition
+        to those of the queue and the type), group, expires_in or expires_at
+        (a task that has not been started by then is cancelled). With a key that is
         already used in this queue, the existing task is returned, marked `deduplicated`; another type or other params
-        under that key raise KeyConflict. Each queue has its own keys.
+        under that key raise KeyConflict. Each queue has its own keys. Options about the key: key_scope ("always",
+        "until_finished" or "until_started") or key_for (seconds), on_conflict ("return", "keep", "raise" or
+        "replace"), max_delay (seconds after the first enqueue beyond which "replace" does not postpone the task).
         """
         return await self._submit(NewTask(type, {} if params is None else params, **options))
 
-    async def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
+    async def enqueue_many(self, tasks: Iterable[NewTask]) -> list[AsyncTask]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
-        with tracing.enqueue_span(list(tasks)) as new:
-            return [task.of(self) for task in await self._run(self._store.queue.enqueue(new.what))]
+        return await self._enqueue(list(tasks)) if not self._hooks.around_enqueue else await self._around(list(tasks))
 
     async def register_type(
         self, name: str, schema: dict[str, Any] | bool | None = None, defaults: dict[str, Any] | None = None
@@ -126,9 +212,9 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         check_id(task_id)
         return await self._run(self._store.queue.claim_by_id(task_id, ClaimRequest(worker_id=worker_id, lease=lease)))
 
-    async def peek(self, count: int = 1, **options: Unpack[FilterOptions]) -> list[Task]:
+    async def peek(self, count: int = 1, **options: Unpack[FilterOptions]) -> list[AsyncTask]:
         """The tasks that would be claimed next, without claiming them: another worker may claim them first."""
-        return await self._run(self._store.queue.peek(Filters(count=count, **options)))
+        return self._own_all(await self._run(self._store.queue.peek(Filters(count=count, **options))))
 
     # Finish
 
@@ -190,13 +276,36 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     # Manage
 
-    async def cancel(self, task_id: int) -> Task:
-        """Cancel a waiting task at once, or ask a running task to stop."""
-        return await self._run(self._store.tasks.cancel(check_id(task_id)))
+    async def change(self, task_id: int, **changes: Unpack[ChangeOptions]) -> AsyncTask:
+        """Change a task that has not started: the next worker that claims it gets the new values.
 
-    async def retry(self, task_id: int) -> Task:
+        Changes: priority, delay (seconds from now) or run_at, queue, params (all of them), tags (all of them), group
+        (an empty text removes it). Raises AlreadyStarted if a worker has claimed the task, and WrongState if the task
+        is finished: nothing changed then. A step of a workflow keeps its queue, and its due time while it is blocked.
+        The idempotency key stays, with the type and params of the enqueue, so repeating the enqueue returns this task;
+        if another task has the key in the new queue, KeyConflict is raised. A change after which a limit per group
+        would have no group is refused with InvalidValue.
+        """
+        return self._own(await self._run(self._store.tasks.change(check_id(task_id), TaskChange(**changes))))
+
+    async def change_matching(
+        self, change: TaskChange, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]
+    ) -> int:
+        """Change all matching tasks that have not started, as `change` does, except for params. Returns the number of
+        changed tasks: `change_matching(TaskChange(priority=9), queue="mail")`.
+
+        Filters and `note`: as for cancel_matching. A task whose key is taken in its new queue is left out, and one that
+        a limit per group would find without a group.
+        """
+        return await self._follow(procedures.change_matching(self._store, change, TaskMatch(**filters), note))
+
+    async def cancel(self, task_id: int) -> AsyncTask:
+        """Cancel a waiting task at once, or ask a running task to stop."""
+        return self._own(await self._run(self._store.tasks.cancel(check_id(task_id))))
+
+    async def retry(self, task_id: int) -> AsyncTask:
         """Make a failed, cancelled or scheduled task pending now, with all its attempts."""
-        return await self._run(self._store.tasks.retry(check_id(task_id)))
+        return self._own(await self._run(self._store.tasks.retry(check_id(task_id))))
 
     async def cancel_matching(
         self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]
@@ -236,18 +345,18 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         limit: int = 100,
         cursor: int | None = None,
         **filters: Unpack[DeadLetterOptions],
-    ) -> list[Task]:
+    ) -> list[AsyncTask]:
         """A page of the matching tasks of the dead letter, newest first. Filters: as for redrive.
 
         The dead letter has all failed tasks except discarded ones and steps whose failure is ignored by their workflow.
         """
         which = TaskFilter(dead=True, limit=limit, cursor=cursor, **filters)
-        return await self._follow(procedures.list_tasks(self._store, which))
+        return self._own_all(await self._follow(procedures.list_tasks(self._store, which)))
 
-    async def discard(self, task_id: int) -> Task:
+    async def discard(self, task_id: int) -> AsyncTask:
         """Remove a failed task from the dead letter. It stays failed, keeps its history, is pruned as usual, and can
         still be retried by id."""
-        return await self._run(self._store.tasks.discard(check_id(task_id)))
+        return self._own(await self._run(self._store.tasks.discard(check_id(task_id))))
 
     async def discard_dead(
         self,
@@ -271,23 +380,128 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Resume a paused queue."""
         await self._run(self._store.registry.resume(queue))
 
+    async def pause_type(self, name: str) -> None:
+        """Pause the task type: its tasks cannot be claimed, in any queue. Running tasks continue. A task whose queue or
+        type is paused waits until both are resumed."""
+        await self._run(self._store.registry.pause_type(name))
+
+    async def resume_type(self, name: str) -> None:
+        """Resume a paused task type."""
+        await self._run(self._store.registry.resume_type(name))
+
+    async def paused_types(self) -> list[PausedType]:
+        """The paused task types by name, registered or not."""
+        return await self._run(self._store.registry.paused_types())
+
+    # Limits and fair share
+
+    async def set_limit(
+        self, name: str, *, max: int | None = None, rate: str | None = None, burst: int = 1, per: str | None = None
+    ) -> Limit:
+        """Create or change the limit of this name. The next claims obey it; running tasks are not stopped.
+
+        `max`: how many claims may be live at once. `rate`: how many claims may start in a period, such as "100/minute";
+        `burst`: how many of them may start at once. `per`: "group" for a limit of its own for each group.
+        """
+        new = NewLimit(name=name, max=max, rate=rate, burst=burst, per=per)
+        return await self._run(self._store.limits.put_limit(new, "command"))
+
+    async def limits(self) -> list[Limit]:
+        """All limits with their live claims and waiting tasks, by name."""
+        return await self._run(self._store.limits.list_limits())
+
+    async def get_limit(self, name: str) -> Limit:
+        """The limit with its live claims and waiting tasks. Raises LimitNotFound."""
+        return await self._run(self._store.limits.get_limit(name))
+
+    async def remove_limit(self, name: str) -> None:
+        """Remove the limit. The tasks that have it run without it."""
+        await self._run(self._store.limits.remove_limit(name))
+
+    async def limit_groups(self, name: str, limit: int = 100, *, after: str | None = None) -> list[LimitGroup]:
+        """A page of the groups of a limit that hold claims or have tasks waiting. `after`: the last group of the page
+        before ("" for the tasks without a group)."""
+        return await self._run(self._store.limits.limit_groups(name, limit, after))
+
+    async def set_queue(
+        self,
+        queue: str,
+        *,
+        fair: bool | None = None,
+        limits: Sequence[str] | None = None,
+        note: Callable[[int], None] | None = None,
+    ) -> QueueSettings:
+        """Change settings of the queue; None leaves a setting as it is. Tasks that wait obey them when the call
+        returns; `note` is called after each batch of tasks with the number that was changed.
+
+        `fair`: the groups of the queue take turns. `limits`: the limits that apply to every task of the queue; an empty
+        list removes them.
+        """
+        new = NewQueueSettings(queue=queue, fair=fair, limits=limits)
+        return await self._follow(procedures.set_queue(self._store, new, note))
+
+    async def get_queue(self, queue: str) -> QueueSettings:
+        """The settings of the queue; the defaults for a queue that has none."""
+        return await self._run(self._store.limits.get_queue(queue))
+
+    async def queue_settings(self) -> list[QueueSettings]:
+        """The settings of all queues that have any, by name."""
+        return await self._run(self._store.limits.queue_settings())
+
+    async def set_type(
+        self,
+        type: str,
+        *,
+        limits: Sequence[str] | None = None,
+        group_by: str | None = None,
+        note: Callable[[int], None] | None = None,
+    ) -> TypeSettings:
+        """Change the limits of a task type; None leaves a setting as it is. Tasks that wait obey them when the call
+        returns; `note` is called after each batch of tasks with the number that was changed.
+
+        `limits`: the limits that apply to every task of the type. `group_by`: the parameter that names the group of a
+        task; an empty text for none.
+        """
+        new = NewTypeSettings(type=type, limits=limits, group_by=group_by)
+        return await self._follow(procedures.set_type(self._store, new, note))
+
+    async def get_type_settings(self, type: str) -> TypeSettings:
+        """The limits of the task type; none for a type that has none."""
+        return await self._run(self._store.limits.get_type_settings(type))
+
+    async def type_settings(self) -> list[TypeSettings]:
+        """The limits of all task types that have any, by name."""
+        return await self._run(self._store.limits.type_settings())
+
+    async def set_group(self, queue: str, group: str | None, *, weight: float) -> GroupInfo:
+        """Set the weight of a group of the queue: its share of the claims where the queue is fair. None: the tasks
+        without a group."""
+        return await self._run(self._store.limits.put_group(queue, group, weight))
+
+    async def groups(self, queue: str, limit: int = 100, *, after: str | None = None) -> list[GroupInfo]:
+        """A page of the groups of the queue that have a weight, or tasks that wait for a limit or for their turn."""
+        return await self._run(self._store.limits.groups(queue, limit, after))
+
     # Schedules
 
     async def set_schedule(
         self,
         name: str,
-        cron: str,
-        type: str,
+        cron: str | None = None,
+        type: str = "",
         params: dict[str, Any] | None = None,
         *,
         timezone: str = "UTC",
         catch_up: str = CatchUp.ONE,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Create or change the schedule of this name: it enqueues a task at every tick of the cron expression.
+        """Create or change the schedule of this name: it enqueues a task at every tick. It ticks by the cron expression
+        (in `timezone`), at an interval (`every`, in seconds), or once (`at`, an aware datetime).
 
         `catch_up`: what to do with ticks missed while no worker or server ran: "one", "all", "none".
-        Options: queue, priority, max_attempts, timeout, backoff, tags, enabled.
+        Options: overlap ("allow", "skip" or "queue": what a tick does while a task of the schedule has not ended),
+        jitter (the largest delay of a tick, in seconds), start_at and end_at (aware datetimes), queue, priority,
+        max_attempts, timeout, backoff, tags, expires_in, limits, group, enabled.
         """
         given = {} if params is None else params
         new = NewSchedule(
@@ -315,9 +529,9 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Disable the schedule until it is enabled again."""
         return await self._run(self._store.schedules.disable_schedule(name))
 
-    async def run_schedule(self, name: str) -> Task:
+    async def run_schedule(self, name: str) -> AsyncTask:
         """Enqueue the schedule's task now, in addition to its ticks."""
-        return (await self._run(self._store.schedules.run_schedule(name))).of(self)
+        return self._own(await self._run(self._store.schedules.run_schedule(name)))
 
     async def tick(self) -> int:
         """Enqueue the tasks of all due schedules. Returns their number. Workers and servers do this as part of
@@ -326,29 +540,32 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     # Workflows
 
-    async def start_workflow(self, new: NewWorkflow) -> Workflow:
+    async def start_workflow(self, new: NewWorkflow) -> AsyncWorkflow:
         """Store a workflow, all or nothing, as `with app.workflow(…)` does at the end of its block.
 
         With a key that is already used, the existing workflow is returned, marked `deduplicated`; another graph under
         that key raises KeyConflict. Keys are unique among workflows with the same set of queues.
         """
+        if self._must_declare:
+            await self._declare_first()
         with tracing.start_workflow_span(new) as traced:
-            return traced.stored(await self._run(self._store.workflows.start_workflow(traced.what))).of(self)
+            return self._own_workflow(traced.stored(await self._run(self._store.workflows.start_workflow(traced.what))))
 
-    async def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
+    async def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> AsyncWorkflow:
         """Add steps to a running workflow, all or none. They may be after existing steps."""
         with tracing.add_steps_span(steps) as new:
-            return (await self._run(self._store.workflows.add_steps(check_workflow_id(workflow_id), new.what))).of(self)
+            adding = self._store.workflows.add_steps(check_workflow_id(workflow_id), new.what)
+            return self._own_workflow(await self._run(adding))
 
-    async def get_workflow(self, workflow_id: int) -> Workflow | None:
+    async def get_workflow(self, workflow_id: int) -> AsyncWorkflow | None:
         """The workflow; None if it does not exist."""
         workflow = await self._run(self._store.workflows.get_workflow(check_workflow_id(workflow_id)))
-        return None if workflow is None else workflow.of(self)
+        return None if workflow is None else self._own_workflow(workflow)
 
-    async def list_workflows(self, **options: Unpack[WorkflowListOptions]) -> list[Workflow]:
+    async def list_workflows(self, **options: Unpack[WorkflowListOptions]) -> list[AsyncWorkflow]:
         """A page of workflows, newest first. Options: state, name, limit, cursor (the last id of the previous page)."""
         return [
-            workflow.of(self)
+            self._own_workflow(workflow)
             for workflow in await self._run(self._store.workflows.list_workflows(WorkflowFilter(**options)))
         ]
 
@@ -357,23 +574,38 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         return await self._run(self._store.workflows.steps(check_workflow_id(workflow_id)))
 
     async def results(self, task_id: int) -> list[StepResult]:
-        """The results of the parents of this step, as its handler reads them in `ctx.results`."""
+        """The results of the parents of this step, as they are stored: what its handler reads in `ctx.results`."""
         return await self._run(self._store.workflows.results(check_id(task_id)))
 
-    async def wait_workflow(self, workflow_id: int, timeout: float | None = None) -> Workflow:
+    async def wait_workflow(self, workflow_id: int, timeout: float | None = None) -> AsyncWorkflow:
         """Wait until the workflow has ended, and return it. Raises WaitTimeout after `timeout` seconds; the workflow
         continues."""
-        return (await self._follow(procedures.wait_workflow(self._store, check_workflow_id(workflow_id), timeout))).of(
-            self
+        return self._own_workflow(
+            await self._follow(
+                procedures.wait_workflow(self._store, check_workflow_id(workflow_id), timeout),
+                goes_on("workflow", workflow_id),
+            )
         )
 
-    async def cancel_workflow(self, workflow_id: int) -> Workflow:
-        """Cancel the workflow: no further step starts, and running steps are asked to stop."""
-        return (await self._run(self._store.workflows.cancel_workflow(check_workflow_id(workflow_id)))).of(self)
+    async def workflow_result(self, workflow_id: int, timeout: float | None = None) -> Any:
+        """Wait until the workflow has ended. Returns the result of its finalizer, or the results of its steps by name
+        if it has none, or one that did not run; encoded ones are decoded by the codecs of this program's handlers.
+        Raises WorkflowFailed, whose `execution` tells what failed, if the workflow failed or was cancelled,
+        WaitTimeout after `timeout` seconds, and CodecMissing or CodecFailed for a result that cannot be decoded."""
+        return await self._follow(
+            procedures.workflow_result(self._store, check_workflow_id(workflow_id), timeout, self._decode_of),
+            goes_on("workflow", workflow_id),
+        )
 
-    async def retry_workflow(self, workflow_id: int) -> Workflow:
+    async def cancel_workflow(self, workflow_id: int) -> AsyncWorkflow:
+        """Cancel the workflow: no further step starts, and running steps are asked to stop."""
+        return self._own_workflow(
+            await self._run(self._store.workflows.cancel_workflow(check_workflow_id(workflow_id)))
+        )
+
+    async def retry_workflow(self, workflow_id: int) -> AsyncWorkflow:
         """Continue a failed or cancelled workflow. Completed steps are not repeated."""
-        return (await self._run(self._store.workflows.retry_workflow(check_workflow_id(workflow_id)))).of(self)
+        return self._own_workflow(await self._run(self._store.workflows.retry_workflow(check_workflow_id(workflow_id))))
 
     async def execution_context(self, workflow_id: int) -> ExecutionContext:
         """The states of the workflow's steps, and the recommended action. Raises WorkflowNotFound."""
@@ -433,6 +665,50 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """
         check_name(name, "The name of a checkpoint")
         return await self._run(self._store.queue.keep_checkpoint(claim, name, value))
+
+    # Logs of tasks
+
+    async def logs(self, task_id: int, *, attempt: int | None = None, level: str | None = None) -> list[LogLine]:
+        """What the attempts of the task have logged, in order: of one attempt, of a level ("warning") and above.
+
+        Only handlers with capture_logs have lines. They are stored about once a second and soon after the end of an
+        attempt, and deleted with the task. Raises TaskNotFound.
+        """
+        from dibs.log_follower import all_lines
+        from dibs.model.logs import LogFilter
+
+        which = LogFilter(attempt=attempt, level=level)
+        return await self._follow(all_lines(self._store, check_id(task_id), which))
+
+    async def follow_logs(
+        self, task_id: int, *, attempt: int | None = None, level: str | None = None
+    ) -> AsyncIterator[LogLine]:
+        """The lines that `logs` returns, then each new line, until the task (or the attempt) has ended:
+        `for line in app.follow_logs(7)`, in AsyncDibs `async for`."""
+        from dibs.log_follower import LogFollower
+        from dibs.model.logs import LogFilter
+
+        follower = LogFollower(self._store, check_id(task_id), LogFilter(attempt=attempt, level=level))
+        while not follower.done:
+            try:
+                for line in follower.take(await self._run(follower.operation)):
+                    yield line
+            except TaskNotFound as error:
+                follower.end_if_pruned(error)
+            await asyncio.sleep(follower.pause)
+
+    # Declarations in code
+
+    async def declare(self) -> None:
+        """Store now what the program declares with limit(), queue() and the options of @app.task, which a worker does
+        when it starts: for a deployment whose workers have keys without the scope admin. Tasks that wait obey it when
+        the call returns. Raises the first refusal; the other limits and settings are stored.
+        """
+        declarations = self._declarations(every_type=True)
+        schedules = [schedule for each in self.handlers.values() if (schedule := each.schedule) is not None]
+        schemas = [each.declared_schema for each in self.handlers.values()]
+        await self._follow(procedures.declare(self._store, declarations, schedules, schemas))
+        self._in_code.unwritten = False
 
     # Keys
 
@@ -556,17 +832,19 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     # Inspect
 
-    async def get(self, task_id: int) -> Task | None:
+    async def get(self, task_id: int) -> AsyncTask | None:
         """The task; None if it does not exist."""
         task = await self._run(self._store.tasks.get(check_id(task_id)))
-        return None if task is None else task.of(self)
+        return None if task is None else self._own(task)
 
-    async def wait(self, task_id: int, timeout: float | None = None) -> Task:
+    async def wait(self, task_id: int, timeout: float | None = None) -> AsyncTask:
         """Wait until the task is finished, and return it. Raises WaitTimeout after `timeout` seconds; the task
         continues."""
-        return await self._follow(procedures.wait(self._store, check_id(task_id), timeout))
+        return self._own(
+            await self._follow(procedures.wait(self._store, check_id(task_id), timeout), goes_on("task", task_id))
+        )
 
-    async def list_tasks(self, **options: Unpack[ListOptions]) -> list[Task]:
+    async def list_tasks(self, **options: Unpack[ListOptions]) -> list[AsyncTask]:
         """A page of tasks, newest first.
 
         Options: state, type, queue, key, worker (that holds the task or held it last), text (in the params, or in the
@@ -574,7 +852,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         cursor (the last id of the previous page). State, type, queue and key have an index; the other filters may read
         many tasks.
         """
-        return await self._follow(procedures.list_tasks(self._store, TaskFilter(**options)))
+        return self._own_all(await self._follow(procedures.list_tasks(self._store, TaskFilter(**options))))
 
     async def history(self, task_id: int) -> list[HistoryEntry]:
         """The history of a task, in order. It is kept after the task is pruned."""
@@ -590,6 +868,29 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def all_history(self) -> list[HistoryEntry]:
         """The history of all tasks, in order: the input of the offline checker."""
         return await self._follow(procedures.all_history(self._store))
+
+    def events(
+        self,
+        kinds: Sequence[str] | None = None,
+        *,
+        after: int | None = None,
+        queue: str | None = None,
+        type: str | None = None,
+        task_id: int | None = None,
+    ) -> AsyncIterator[StoreEvent]:
+        """The events of all tasks, in order and without gaps: `for event in app.events(after=last)`, with AsyncDibs
+        `async for`. The loop waits for the next event until it is left or the client is closed.
+
+        `after`: the id of the last event that the program has handled; 0 begins with the oldest that is kept, None (the
+        default) with the next one after the first step of the loop. `kinds`: such as ["completed", "failed"]. `queue`,
+        `type`, `task_id`: only events of these tasks. Raises EventsPruned if events after `after` were deleted by the
+        retention of the history.
+        """
+        from dibs.events import check_after, follow_async
+
+        which = EventFilter(kinds=kinds, queue=queue, type=type, task_id=task_id)
+        check_after(after, self._on)
+        return follow_async(self._store, self._run, which, after)
 
     async def explain(self, task_id: int) -> Explanation:
         """Explain why the task is not running."""
@@ -632,9 +933,65 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     ) -> None:
         await self.close()
 
-    async def _submit(self, task: NewTask) -> Task:
+    async def _submit(self, task: NewTask) -> AsyncTask:
+        if self._hooks.around_enqueue:
+            return (await self._around([task]))[0]
+        if self._must_declare:
+            await self._declare_first()
         with tracing.enqueue_span([task]) as new:
-            return new.stored((await self._run(self._store.queue.enqueue(new.what)))[0]).of(self)
+            return self._own(new.stored((await self._run(self._store.queue.enqueue(new.what)))[0]))
+
+    def _own(self, task: Task[Any]) -> AsyncTask:
+        return AsyncTask.from_record(task).of(self)
+
+    def _own_all(self, tasks: list[Task[Any]]) -> list[AsyncTask]:
+        return [self._own(task) for task in tasks]
+
+    def _own_workflow(self, workflow: Workflow) -> AsyncWorkflow:
+        return AsyncWorkflow.from_record(workflow).of(self)
+
+    async def _enqueue(self, tasks: Sequence[NewTask]) -> list[AsyncTask]:
+        if self._must_declare:
+            await self._declare_first()
+        with tracing.enqueue_span(tasks) as new:
+            return self._own_all(await self._run(self._store.queue.enqueue(new.what)))
+
+    async def _around(self, tasks: Sequence[NewTask]) -> list[AsyncTask]:
+        """Enqueue the tasks inside the enqueue middleware of the app."""
+        layers = self._hooks.around_enqueue
+        return check_stored(layers, len(tasks), await enqueue_call(layers, self._enqueue)(tasks))
+
+    async def _map(self, new: Iterable[NewTask] | AsyncIterable[NewTask], convert: Convert) -> AsyncTasks[Any]:
+        from dibs.many.enqueue import enqueue_all_async, frames_of_program
+
+        try:
+            return await enqueue_all_async(self, new, self._handle((), convert), sized=self._store.served)
+        except _INTERRUPTED as interrupt:
+            raise interrupt.with_traceback(frames_of_program(interrupt)) from None
+
+    async def _wait_for_some(self, watch: Watch, deadline: float | None) -> dict[int, str]:
+        return await self._follow(procedures.wait_for_some(self._store, watch, deadline))
+
+    async def _count_states(self, ids: Sequence[int]) -> dict[str, int]:
+        return await self._follow(procedures.count_states(self._store, ids))
+
+    async def _read_many(self, ids: Sequence[int]) -> TasksById:
+        found = await self._run(self._store.tasks.get_many(ids))
+        return msgspec.structs.replace(found, tasks=self._own_all(found.tasks))
+
+    def _handle(self, ids: Iterable[int], convert: Convert | None) -> AsyncTasks[Any]:
+        from dibs.many.async_tasks import AsyncTasks
+
+        return AsyncTasks(self, map(check_id, ids), convert)
+
+    async def _declare_first(self) -> None:
+        """Store the declarations before the first enqueue, outside of the caller's transaction: until its end, the
+        lock of the limits would keep all workers from claiming tasks with limits."""
+        declaring = self._store.limits.declare(self._declarations())
+        try:
+            self._note_declared(await self._store.run_async(declaring, by=self._by))
+        except (NotAllowed, OutcomeUnknown) as error:
+            self._note_not_declared(error)
 
     async def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:
         return raise_if_error((await self.finish([(claim, outcome)]))[0])
@@ -645,13 +1002,18 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         except _INTERRUPTED as interrupt:  # without the frames of the library, which do not help the program
             raise interrupt.with_traceback(None) from None
 
-    async def _follow(self, procedure: Procedure[T]) -> T:
+    async def _follow(self, procedure: Procedure[T], note: str | None = None) -> T:
+        """Follow the procedure. `note`: what an interrupted program tells the user."""
         try:
             return await drive_async(procedure, self._step)
         except _INTERRUPTED as interrupt:
+            if note is not None:
+                interrupt.add_note(note)
             raise interrupt.with_traceback(None) from None
 
-    async def _step(self, step: Operation[Any] | WaitForChange) -> Any:
+    async def _step(self, step: Operation[Any] | WaitForChange | PauseFor) -> Any:
+        if isinstance(step, PauseFor):
+            return await asyncio.sleep(step.seconds)
         if isinstance(step, WaitForChange):
             return await self._store.wakeups.wait_async(step.seen, step.timeout)
         return await self._run(step)

@@ -103,6 +103,56 @@ class TaskTypeNotFound(DibsError, LookupError):
     code = "task_type_not_found"
 
 
+class LimitNotFound(DibsError, LookupError):
+    """No limit has this name."""
+
+    code = "limit_not_found"
+    default_hint = "limits() lists all limits; set_limit() creates one."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no limit {name!r}.")
+        self.name = name
+
+
+class LimitUnknown(InvalidValue):
+    """A task names a limit that does not exist. Nothing was written."""
+
+    code = "limit_unknown"
+    default_hint = "Create the limit first, with set_limit(), `dibs limits set` or a worker that declares it."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no limit {name!r}.")
+        self.name = name
+
+
+class LimitReached(DibsError):
+    """A task that cannot be claimed by its id now, because one of its limits is reached."""
+
+    code = "limit_reached"
+    default_hint = "Claim it when a task with the same limit has ended, or let `claim` choose."
+
+    def __init__(self, message: str, *, task_id: int, name: str) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.name = name
+
+
+class EventsPruned(DibsError, LookupError):
+    """Events that a consumer has not read yet were deleted by the retention of the history: `events(after=…)` names an
+    entry before them, or the consumer is slower than the retention. `after`: the last entry that the consumer has;
+    `pruned_to`: entries up to this one may be missing."""
+
+    code = "events_pruned"
+
+    def __init__(self, after: int, pruned_to: int) -> None:
+        super().__init__(
+            f"Events after entry {after} of the history were pruned, up to entry {pruned_to}.",
+            hint=f"Read the current state, then continue with after={pruned_to}, or keep the history for longer.",
+        )
+        self.after = after
+        self.pruned_to = pruned_to
+
+
 class ScheduleNotFound(DibsError, LookupError):
     """No schedule has this name."""
 
@@ -133,17 +183,26 @@ class KeyNotFound(DibsError, LookupError):
 
 
 class KeyConflict(DibsError):
-    """The idempotency key already belongs to a task of the same queue that has another type or other params."""
+    """The idempotency key already belongs to a task of the same queue that has another type or other params, or
+    `on_conflict` is "raise"."""
 
     code = "key_conflict"
     default_hint = "Use a new key for new work; in a queue, the same key must always have the same type and params."
 
-    def __init__(self, key: str, task_id: int | None = None, workflow_id: int | None = None) -> None:
+    def __init__(
+        self,
+        key: str,
+        task_id: int | None = None,
+        workflow_id: int | None = None,
+        *,
+        message: str | None = None,
+        hint: str | None = None,
+    ) -> None:
         owner = "another task of this batch" if task_id is None else f"task {task_id}"
-        message = f"The key {key!r} already belongs to {owner}, which has another type or other params."
+        own = f"The key {key!r} already belongs to {owner}, which has another type or other params."
         if workflow_id is not None:
-            message = f"The key {key!r} already belongs to workflow {workflow_id}, which is another graph."
-        super().__init__(message)
+            own = f"The key {key!r} already belongs to workflow {workflow_id}, which is another graph."
+        super().__init__(own if message is None else message, hint=hint)
         self.key = key
         self.task_id = task_id
         self.workflow_id = workflow_id
@@ -166,6 +225,18 @@ class NotYourClaim(ClaimLost):
 
     code = "not_your_claim"
     default_hint = "Only the worker that claimed a task may write to it; check the worker id."
+
+
+class TaskExpired(DibsError):
+    """The start of a task that was claimed ahead, after its expiry. It changed nothing: the claim is still held."""
+
+    code = "task_expired"
+    default_hint = "Do not run the task; release it, and it is cancelled."
+
+    def __init__(self, message: str, *, task_id: int, token: int) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.token = token
 
 
 class OutcomeConflict(ClaimLost):
@@ -212,10 +283,70 @@ class WrongState(DibsError):
         self.state = state
 
 
+class AlreadyStarted(WrongState):
+    """A change of a task that a worker has claimed: the claim came first. Nothing was changed."""
+
+    code = "already_started"
+    default_hint = (
+        "Only tasks that no worker holds can be changed. Cancel the task and enqueue another one, or let it run."
+    )
+
+
 class WaitTimeout(DibsError, TimeoutError):
     """The task or workflow did not finish within the timeout. It continues."""
 
     code = "wait_timeout"
+
+
+class LifespanFailed(DibsError):
+    """The lifespan of an app could not be started, so its worker has not started either and has claimed nothing."""
+
+    code = "lifespan_failed"
+    default_hint = "The log has the traceback. Correct what the lifespan opens, and start the worker again."
+
+
+class ResultMissing(DibsError):
+    """The result of a task that is not completed was read."""
+
+    code = "result_missing"
+
+    def __init__(self, message: str, *, task_id: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.task_id = task_id
+
+
+class ResultMismatch(DibsError, ValueError):
+    """The stored result of a task does not fit the return type of its handler. `raw_result` of the task has it."""
+
+    code = "result_mismatch"
+
+    def __init__(self, message: str, *, task_id: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.task_id = task_id
+
+
+class CodecFailed(DibsError):
+    """A codec of the user has failed, or has the wrong key. Neither the message nor the traceback shows any data."""
+
+    code = "codec_failed"
+    default_hint = (
+        "Check the key and the codec: decode must accept what encode has returned under the same name. The stored value"
+        " is unchanged: after the repair, retry the task."
+    )
+
+
+class CodecMissing(InvalidValue):
+    """A stored value is encoded, and the program has no codec of this name where it needs one."""
+
+    code = "codec_missing"
+
+    def __init__(self, what: str, name: str, known: tuple[str, ...] = ()) -> None:
+        others = f" Declared: {', '.join(map(repr, known))}." if known else ""
+        super().__init__(
+            f"No codec {name!r} is declared here to decode {what}.{others}",
+            hint="Declare the handler with the codec: @app.task(codec=…). Beside a new codec keep the old one: "
+            "codec=[new, old].",
+        )
 
 
 class StoreError(DibsError):

@@ -11,6 +11,7 @@ may call it.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import os
@@ -27,14 +28,15 @@ import msgspec
 from dibs.client import Dibs
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.handlers.context import Context
-from dibs.handlers.handler import Handler, Lane
+from dibs.handlers.handler import AnyHandler, HandlerBase, Lane
 from dibs.model.checks import check_seconds, check_worker_id
 from dibs.model.claim import DEFAULT_LEASE, Claim, ClaimRequest, Filters, Order, Released, check_lease
 from dibs.model.finalization import unique_processor
 from dibs.model.registry import Heartbeat
-from dibs.procedures import claim_now
+from dibs.procedures import DueWaits, claim_now
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, HeldAttempts, now
+from dibs.worker.declaring import declare
 from dibs.worker.finisher import Finisher
 from dibs.worker.leases import LeaseKeeper
 from dibs.worker.progress import ProgressReports
@@ -126,8 +128,11 @@ class TaskPoller:
         self.config = config or PollerConfig()
         self._incarnation = secrets.token_hex(8)
         self._access = StoreAccess(app._store, app._by)
+        self._app = app
+        self._declared = False
         self._stopping = False
         self._empty_claims = 0
+        self._due_waits = DueWaits(coarse=STOP_CHECK_INTERVAL)
         self._woken_without_task = False
 
     def poll_loop(self, callback: Callback) -> int:
@@ -137,7 +142,7 @@ class TaskPoller:
         (or ends the attempt in another way: Retry, Snooze, Permanent, Cancel). Neither an exception nor a lost claim
         nor an outage of the store ends the loop.
         """
-        handler = _as_handler(callback)
+        handlers = _CallbackHandlers(callback, self._app)
         ran = failures = 0
         with _BackgroundServices(self._access, self.worker_id, self.config.lease, self._send_heartbeat) as services:
             while not self._stopping:
@@ -151,13 +156,17 @@ class TaskPoller:
                 except KeyboardInterrupt as interrupt:  # hide the frames of dibs, which do not help the user
                     raise interrupt.with_traceback(None) from None
                 if claim is not None:
-                    services.run(handler, claim)
+                    services.run(handlers.of(claim.task.type), claim)
                     self._wait_until_written(services.attempts)
                     ran += 1
         return ran
 
     def claim_next_task(self) -> Claim | None:
-        """Claim the next task; None if there is none. For programs with their own loop, which must finish the claim."""
+        """Claim the next task; None if there is none. For programs with their own loop, which must finish the claim.
+
+        Before the first claim, the limits that the program declares are stored, as by a worker."""
+        if not self._declared:
+            self._declare()
         request = ClaimRequest(
             worker_id=self.worker_id,
             incarnation=self._incarnation,
@@ -178,13 +187,21 @@ class TaskPoller:
         cannot be started again."""
         self._stopping = True
 
+    def _declare(self) -> None:
+        declarations = self._app._declarations()
+        if declarations.any:
+            declare(self._access, declarations)
+        self._declared = True
+
     def _claim_or_pause(self) -> Claim | None:
         # The generation is read before the claim, so that a task that is enqueued during the claim ends the pause.
         seen = self._access.store.wakeups.generation
         claim = self.claim_next_task()
         if claim is None:
+            self._due_waits.claimed(False)
             self._pause(seen)
         else:
+            self._due_waits.claimed(True)
             self._empty_claims, self._woken_without_task = 0, False
         return claim
 
@@ -194,6 +211,8 @@ class TaskPoller:
         while not self._stopping and wakeups.generation == seen and (left := ends - now()) > 0:
             wakeups.wait(seen, min(left, STOP_CHECK_INTERVAL))
         woken = wakeups.generation != seen
+        if woken:
+            self._due_waits.woken()
         if not woken:
             self._empty_claims += 1
         elif self._woken_without_task:
@@ -204,8 +223,7 @@ class TaskPoller:
         """The length of the pause, which ends earlier if a task becomes due or a lease ends in the meantime."""
         pause = self.config.pause(self._empty_claims + 1) * random.uniform(0.9, 1.1)
         due = self._access.run(self._access.store.upkeep.next_due())
-        # The claim did not take what is overdue (due <= 0), because it does not pass the filters: pause all the same.
-        return pause if due is None else min(pause, max(due, STOP_CHECK_INTERVAL))
+        return self._due_waits.seconds(due, pause)
 
     def _wait_until_written(self, attempts: HeldAttempts) -> None:
         while not attempts.wait_until_none(STOP_CHECK_INTERVAL) and not self._stopping:
@@ -243,7 +261,7 @@ class _BackgroundServices:
         self._task_data = StoreTaskData(access.store, access.run)
         self._send_heartbeat = heartbeat
 
-    def run(self, handler: Handler[..., Any, Any], claim: Claim) -> None:
+    def run(self, handler: AnyHandler, claim: Claim) -> None:
         attempt = Attempt(Context(claim, self._progress.add, self._task_data), handler, now(), ahead=False)
         self.attempts.hold([attempt])
         attempt.begun_at = now()
@@ -298,15 +316,33 @@ class _HeartbeatService(ServiceThread):
         self._woken.wait(HEARTBEAT_INTERVAL)
 
 
-def _as_handler(callback: Callback) -> Handler[..., Any, None]:
-    """A handler that calls the callback, so that `perform` runs the callback like the handler of a worker."""
+class _CallbackHandlers:
+    """Handlers that call the callback, so that `perform` runs the callback like the handler of a worker: for each codec
+    that the app has for a task type, and one without."""
+
+    def __init__(self, callback: Callback, app: Dibs) -> None:
+        self._app = app
+        self._handler = _as_handler(callback, app)
+
+    def of(self, type_name: str) -> AnyHandler:
+        """The handler for tasks of this type."""
+        declared = self._app.handlers.get(type_name)
+        codecs = self._app.codecs if declared is None else declared.codecs
+        if codecs is self._handler.codecs:
+            return self._handler
+        handler = copy.copy(self._handler)
+        handler.codecs = codecs
+        return handler
+
+
+def _as_handler(callback: Callback, app: Dibs) -> AnyHandler:
     with_context = _needs_context(callback)
 
     def call(ctx: Context, **params: Any) -> Any:
         return callback(ctx.task, ctx) if with_context else callback(ctx.task)
 
     name = getattr(callback, "__name__", type(callback).__name__)
-    return Handler(name, call, lane=Lane.THREAD, submit=lambda task: None, defaults={})
+    return HandlerBase(name, call, lane=Lane.THREAD, app=None, defaults={}, siblings=app.handlers)
 
 
 def _needs_context(callback: Callback) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -16,20 +17,33 @@ from dibs import batch_size
 from dibs.errors import (
     DibsError,
     FinalizationLost,
+    ScheduleNotFound,
     StoreError,
     StoreRefused,
     TaskNotFound,
     WaitTimeout,
     WorkflowNotFound,
 )
-from dibs.model.checks import check_integer
+from dibs.model.change import TaskChange, check_for_many
+from dibs.model.checks import check_integer, deadline_after
 from dibs.model.claim import Claim, ClaimRequest, FinishResult, OutcomeReport
+from dibs.model.declaration import Declarations, StoredDeclarations
 from dibs.model.finalization import DEFAULT_FINALIZATION_LEASE, FinalizationAction, FinalizationClaim, Finalized
 from dibs.model.history import HistoryEntry
-from dibs.model.schedule import DueSchedule
+from dibs.model.limit import (
+    WITHOUT_WAITING,
+    NewQueueSettings,
+    NewTypeSettings,
+    QueueSettings,
+    Settled,
+    TypeSettings,
+)
+from dibs.model.registry import DeclaredSchema, batches_of_schemas
+from dibs.model.schedule import DueSchedule, NewSchedule
 from dibs.model.search import (
     BULK_BATCH,
     MAX_SEARCH_PAGE,
+    MAX_STATES,
     REDRIVE_BATCH,
     BulkResult,
     DeadFilter,
@@ -37,14 +51,19 @@ from dibs.model.search import (
     TaskFilter,
     TaskMatch,
     TaskPage,
+    TasksById,
     TaskSearch,
     check_not_everything,
 )
-from dibs.model.task import CANCELLABLE, RETRYABLE, State, Task
-from dibs.model.upkeep import BATCH, Pruned, PrunePosition, QueuesToPark, Upkept
-from dibs.model.workflow import Workflow
-from dibs.store.contract import DatabaseStore, NumbersMissing, ServedStore, Store
+from dibs.model.task import CANCELLABLE, RETRYABLE, WAITING, State, Task
+from dibs.model.upkeep import BATCH, PausesToPark, Pruned, PrunePosition, Upkept
+from dibs.model.workflow import FINALIZER_NAME, Step, Workflow, WorkflowState
+from dibs.store.contract import DatabaseStore, IndexMissing, NumbersMissing, ServedStore, Store
 from dibs.store.operation import Operation
+
+if TYPE_CHECKING:
+    from dibs.many.watch import Watch
+    from dibs.workflow.task_data import DecodeOf
 
 T = TypeVar("T")
 Waited = TypeVar("Waited", Task, Workflow)
@@ -53,6 +72,15 @@ FINALIZATION_LEASE = round(DEFAULT_FINALIZATION_LEASE * 1e6)
 
 POLL_INTERVAL = 0.25
 """Seconds after which a waiting procedure polls without a wake-up: a wake-up can be lost, and tasks become due."""
+
+COARSE_WAIT = 0.05
+"""The shortest wait for a due time for a claimer whose last waits for such times were in vain."""
+
+EXACT_WAIT = 0.001
+"""The same for other claimers. A rate does not catch up on starts that came late, so they must not be late."""
+
+EXACT_WAITS = 2
+"""Waits in vain after which a claimer becomes coarse."""
 
 LONG_POLL = 20.0
 """Seconds for which one request waits on the server: proxies close connections that are silent for longer."""
@@ -71,6 +99,15 @@ keep (see STRETCH in store/operations/upkeep.py), and deletes as many tasks a mi
 
 PAGE = 1000
 
+RESTS = 4.0
+"""How much longer than it reads a wait for many tasks rests."""
+
+SERVED_REST = 1.0
+"""Seconds of the longest rest between two requests of a wait for many tasks."""
+
+OPEN_TRANSACTIONS = 60.0
+"""Seconds for which a change of a setting waits for transactions that may have enqueued tasks before it."""
+
 PROGRESS_INTERVAL = 0.25
 """Seconds of bulk work after which its progress is reported."""
 
@@ -85,6 +122,39 @@ class Pruning:
     position: PrunePosition | None = None
 
 
+class DueWaits:
+    """How long a claimer that found nothing waits for the next time at which a task becomes due or a rate opens.
+
+    With many claimers, one gets the task and the others wait in vain. So a claimer waits exactly only as long as it
+    finds tasks: the one that found the last task takes the next one in time, and the others wait `coarse` seconds at
+    least, although each start closes the rate again."""
+
+    def __init__(self, coarse: float | None = None) -> None:
+        self._coarse = COARSE_WAIT if coarse is None else coarse
+        self._in_vain = 0
+        self._waited = False
+
+    def seconds(self, due: float | None, longest: float) -> float:
+        """The wait before the next claim. `due`: seconds until the next due time. 0: something is overdue that this
+        claimer cannot claim."""
+        self._waited = due is not None and due < longest
+        if due is None:
+            return longest
+        return min(longest, max(due, EXACT_WAIT if due and self._in_vain < EXACT_WAITS else self._coarse))
+
+    def claimed(self, found: bool) -> None:
+        """Note the result of a claim. A claim after a wake-up does not count as a wait."""
+        if found:
+            self._in_vain = 0
+        elif self._waited:
+            self._in_vain += 1
+        self._waited = False
+
+    def woken(self) -> None:
+        """Note that a wake-up ended the wait."""
+        self._waited = False
+
+
 @dataclass(frozen=True, slots=True)
 class WaitForChange:
     """Wait for a change of the store since `seen`, for up to `timeout` seconds."""
@@ -93,7 +163,14 @@ class WaitForChange:
     timeout: float
 
 
-Procedure = Generator[Operation[Any] | WaitForChange, Any, T]
+@dataclass(frozen=True, slots=True)
+class PauseFor:
+    """Do nothing for so many seconds."""
+
+    seconds: float
+
+
+Procedure = Generator[Operation[Any] | WaitForChange | PauseFor, Any, T]
 Operations = Generator[Operation[Any], Any, T]
 """A procedure that never waits."""
 
@@ -103,36 +180,46 @@ def claim(store: Store, request: ClaimRequest, wait: float) -> Procedure[list[Cl
     if store.served:
         return (yield from _claim_served(store, request, wait))
     claims = yield from claim_now(store, request)
-    deadline = time.monotonic() + wait
+    deadline, waits = time.monotonic() + wait, DueWaits()
     while not claims and (left := deadline - time.monotonic()) > 0:
         # read before the claim, so that a task enqueued meanwhile ends the wait at once
         seen = store.wakeups.generation
         claims = yield from claim_now(store, request)
+        waits.claimed(bool(claims))
         if not claims:
-            yield WaitForChange(seen, min(left, POLL_INTERVAL))
+            yield WaitForChange(seen, min(left, (yield from until_next_poll(cast("DatabaseStore", store), waits))))
     return claims
+
+
+def until_next_poll(store: DatabaseStore, waits: DueWaits) -> Operations[float]:
+    """Seconds after which a waiting claim polls: POLL_INTERVAL, or less if a rate opens before. A process that has seen
+    no rate does not ask for that."""
+    if not store.limits.knows_rates:
+        return POLL_INTERVAL
+    due: float | None = yield store.upkeep.next_due()
+    return waits.seconds(due, POLL_INTERVAL)
 
 
 def claim_now(store: Store, request: ClaimRequest) -> Operations[list[Claim]]:
     """Claim without waiting."""
-    return _with_numbers(store, store.queue.claim(request))
+    return _prepared(store, store.queue.claim(request))
 
 
 def claim_each(store: DatabaseStore, requests: Sequence[ClaimRequest]) -> Operations[list[list[Claim]]]:
     """Claim for several workers at once, without waiting."""
-    return _with_numbers(store, store.queue.claim_each(requests))
+    return _prepared(store, store.queue.claim_each(requests))
 
 
 def exchange(
     store: Store, reports: Sequence[OutcomeReport], request: ClaimRequest
 ) -> Operations[tuple[list[FinishResult], list[Claim]]]:
     """Write outcomes and claim, both or neither."""
-    return _with_numbers(store, store.queue.exchange(reports, request))
+    return _prepared(store, store.queue.exchange(reports, request))
 
 
-def _with_numbers(store: Store, operation: Operation[T]) -> Operations[T]:
-    """Run an operation that claims. If random-order numbers are missing, it has changed nothing: number the waiting
-    tasks, in short transactions, and begin again."""
+def _prepared(store: Store, operation: Operation[T]) -> Operations[T]:
+    """Run an operation that claims. If random-order numbers or an index are missing, it has changed nothing: number the
+    waiting tasks, in short transactions, or provide the index, and begin again."""
     while True:
         try:
             result: T = yield operation
@@ -141,6 +228,8 @@ def _with_numbers(store: Store, operation: Operation[T]) -> Operations[T]:
             numbering = cast("DatabaseStore", store).queue.number_random_order(missing.order)
             while (yield numbering):
                 pass
+        except IndexMissing as missing:
+            yield cast("DatabaseStore", store).queue.provide_index(missing.index)
 
 
 def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Procedure[list[Claim]]:
@@ -164,6 +253,89 @@ def wait(store: Store, task_id: int, timeout: float | None) -> Procedure[Task]:
     return task
 
 
+def wait_for_some(store: Store, watch: Watch, deadline: float | None) -> Procedure[dict[int, str]]:
+    """Wait until more of the tasks have ended. Returns them with their final states ("pruned" for one that does not
+    exist); none if all had ended before, or if the deadline (by `time.monotonic`) has passed."""
+    while watch.open:
+        if watch.rest:
+            yield PauseFor(min(_left(deadline), watch.rest))
+        seen, began = store.wakeups.generation, time.monotonic()
+        ended = yield from _read_ends(store, watch)
+        watch.rounds += 1
+        watch.rest = _rest(store, time.monotonic() - began, watch.rounds)
+        if ended or _left(deadline) <= 0:
+            return ended
+        yield WaitForChange(seen, min(_left(deadline), POLL_INTERVAL))
+    return {}
+
+
+def _left(deadline: float | None) -> float:
+    return math.inf if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
+def _read_ends(store: Store, watch: Watch) -> Operations[dict[int, str]]:
+    """Read the states of the first open tasks, as long as some have ended, and of one further part in turn."""
+    ended: dict[int, str] = {}
+    start = 0
+    while part := watch.part(start):
+        news = watch.note(start, (yield store.tasks.states(part)))
+        ended |= news
+        start += len(part) - len(news)
+        if not news:
+            break
+    if (turn := watch.part_in_turn(start)) is not None:
+        ended |= watch.note(turn, (yield store.tasks.states(watch.part(turn))))
+    return ended
+
+
+def _rest(store: Store, took: float, rounds: int) -> float:
+    """Seconds to rest after a round: a wait that is woken by every change must not read all the time. A server counts
+    requests: the standard limit is 100 a minute."""
+    served = min(SERVED_REST, 0.01 * 2 ** min(rounds, 10)) if store.served else 0.0
+    return max(served, RESTS * took)
+
+
+def count_states(store: Store, ids: Sequence[int]) -> Operations[dict[str, int]]:
+    """How many of the tasks are in each state; "pruned" for tasks that do not exist."""
+    counts: Counter[str] = Counter()
+    ids = list(dict.fromkeys(ids))  # items with the same key are one task
+    for start in range(0, len(ids), MAX_STATES):
+        part = ids[start : start + MAX_STATES]
+        states: dict[int, State] = yield store.tasks.states(part)
+        counts.update(str(state) for state in states.values())
+        counts["pruned"] += len(part) - len(states)
+    return {state: counts[state] for state in (*map(str, State), "pruned") if counts[state]}
+
+
+def read_many(store: Store, ids: Sequence[int]) -> Operations[tuple[list[Task], Sequence[int]]]:
+    """The first of these tasks that exist, a page of them, and the ids that are left to read."""
+    page, rest = ids[:PAGE], ids[PAGE:]
+    found: TasksById = yield store.tasks.get_many(page)
+    return found.tasks, [*found.left, *rest]
+
+
+def workflow_result(store: Store, workflow_id: int, timeout: float | None, decode_of: DecodeOf) -> Procedure[Any]:
+    """Wait for the workflow. Returns the result of its finalizer, or those of its steps by name, as
+    plain JSON. Raises WorkflowFailed, or what `decode_of` raises."""
+    from dibs.model.execution import Execution, result_steps, workflow_failed  # noqa: PLC0415 - few programs need it
+    from dibs.workflow.task_data import plain_result  # noqa: PLC0415 - as above
+
+    workflow = yield from wait_workflow(store, workflow_id, timeout)
+    steps: list[Step] = yield store.workflows.steps(workflow_id)
+    if workflow.state is not WorkflowState.COMPLETED:
+        raise workflow_failed(Execution.of(workflow, steps))
+    results: dict[int, Any] = {}
+    wanted = {step.task_id: step.name for step in result_steps(steps)}
+    left: Sequence[int] = list(wanted)
+    while left:
+        tasks, left = yield from read_many(store, left)
+        for task in tasks:
+            results[task.id] = plain_result(wanted[task.id], task.type, task.raw_result, decode_of)
+    if [*wanted.values()] == [FINALIZER_NAME]:
+        return results.get(workflow.finalizer_id)  # type: ignore[arg-type]
+    return {name: results.get(task_id) for task_id, name in wanted.items()}
+
+
 def wait_workflow(store: Store, workflow_id: int, timeout: float | None) -> Procedure[Workflow]:
     """Wait until the workflow has ended, and return it."""
     workflow = yield from _until_finished(store, store.workflows.get_workflow(workflow_id), timeout)
@@ -177,7 +349,7 @@ def wait_workflow(store: Store, workflow_id: int, timeout: float | None) -> Proc
 
 def _until_finished(store: Store, read: Operation[Waited | None], timeout: float | None) -> Procedure[Waited | None]:
     """Read the task or workflow until it is finished or the timeout has passed; None if it does not exist."""
-    deadline = None if timeout is None else time.monotonic() + timeout
+    deadline = deadline_after(timeout)
     seen = 0
     while True:
         found: Waited | None = yield read
@@ -186,6 +358,66 @@ def _until_finished(store: Store, read: Operation[Waited | None], timeout: float
         left = POLL_INTERVAL if deadline is None else deadline - time.monotonic()
         yield WaitForChange(seen, min(left, POLL_INTERVAL))
         seen = store.wakeups.generation
+
+
+def set_queue(store: Store, new: NewQueueSettings, note: OnProgress | None) -> Procedure[QueueSettings]:
+    """Change settings of a queue. The tasks that wait obey them when the procedure ends."""
+    settings: QueueSettings = yield store.limits.put_queue(new, "command")
+    yield from settle(store, note)
+    return settings
+
+
+def set_type(store: Store, new: NewTypeSettings, note: OnProgress | None) -> Procedure[TypeSettings]:
+    """Change the limits of a task type. The tasks that wait obey them when the procedure ends."""
+    settings: TypeSettings = yield store.limits.put_type(new, "command")
+    yield from settle(store, note)
+    return settings
+
+
+def declare(
+    store: Store,
+    declarations: Declarations,
+    schedules: Sequence[NewSchedule],
+    schemas: Sequence[DeclaredSchema],
+) -> Procedure[None]:
+    """Store what a program declares. Raises the first refusal, after the other limits and settings are stored. A limit
+    or schedule that was removed by hand stays removed."""
+    stored: StoredDeclarations = yield store.limits.declare(declarations)
+    if stored.unsettled:
+        yield from settle(store, None, strict=False)
+    for schedule in schedules:
+        try:
+            yield store.schedules.put_schedule(schedule, "code")
+        except ScheduleNotFound:
+            continue
+    refused = list(stored.refused)
+    for batch in batches_of_schemas(schemas):
+        refused += yield store.registry.declare_schemas(batch)
+    for each in refused:
+        raise each.error
+
+
+def settle(store: Store, note: OnProgress | None, *, strict: bool = True) -> Procedure[None]:
+    """Bring the tasks that wait in line with the settings of queues and types, in batches.
+
+    First wait for transactions that may have enqueued tasks before the change. `strict`: raise WaitTimeout if one of
+    them stays open. Otherwise its tasks are left to the next program that declares the same."""
+    after: int | None = 0
+    change = 0
+    until = time.monotonic() + (OPEN_TRANSACTIONS if strict else 0.0)
+    while after is not None:
+        settled: Settled = yield store.limits.settle(after, change=change)
+        after, change = settled.after, settled.change
+        if after == 0 and time.monotonic() > until:
+            if strict:
+                raise WaitTimeout(
+                    f"The setting is stored, but transactions that wrote tasks before it have been open for "
+                    f"{OPEN_TRANSACTIONS:.0f} seconds; the tasks that they enqueue may not obey it.",
+                    hint="Commit or roll back these transactions, then repeat the call.",
+                )
+            change = WITHOUT_WAITING
+        if note is not None:
+            note(settled.count)
 
 
 def redrive(store: Store, which: DeadFilter, limit: int | None) -> Procedure[int]:
@@ -257,6 +489,17 @@ def find(
         span = batch_size.next_span(span, looked, spent, enough - spent)
 
 
+def change_matching(store: Store, change: TaskChange, which: TaskMatch, note: OnProgress | None) -> Procedure[int]:
+    """Change all matching tasks that wait, in batches. Returns the number of changed tasks."""
+    check_not_everything(which)
+    check_for_many(change)
+    if store.served:
+        served = cast("ServedStore", store)
+        return (yield from _change_all(lambda at: _run_one(served.tasks.change_matching(change, which, at)), note))
+    database = cast("DatabaseStore", store)
+    return (yield from _change_all(lambda at: change_some(database, change, which, at, PROGRESS_INTERVAL), note))
+
+
 def cancel_matching(store: Store, which: TaskMatch, note: OnProgress | None) -> Procedure[int]:
     """Cancel all matching tasks, in batches. Returns the number of tasks that were cancelled or are stopping."""
     check_not_everything(which)
@@ -275,6 +518,14 @@ def retry_matching(store: Store, which: TaskMatch, note: OnProgress | None) -> P
         return (yield from _change_all(lambda cursor: _run_one(served.tasks.retry_matching(which, cursor)), note))
     database = cast("DatabaseStore", store)
     return (yield from _change_all(lambda cursor: retry_some(database, which, cursor, PROGRESS_INTERVAL), note))
+
+
+def change_some(
+    store: DatabaseStore, change: TaskChange, which: TaskMatch, cursor: int | None, enough: float
+) -> Procedure[BulkResult]:
+    """Change the next matching tasks, for about `enough` seconds."""
+    some = partial(store.tasks.change_many, change=change, only=which.queues, state=which.state)
+    return (yield from _change_some(store, which, cursor, BulkChange(some, WAITING, enough)))
 
 
 def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Procedure[BulkResult]:
@@ -340,7 +591,7 @@ def upkeep(store: Store, processor: str) -> Procedure[Upkept]:
     """Tick, promote, recover, expire, finalize, mend and prune, in batches, until nothing is left or MAX_BATCHES is
     reached."""
     ticked = yield from tick(store)
-    promoted, recovered, expired, finalized = yield from run_urgent_upkeep(store, processor)
+    promoted, recovered, expired, stopped, finalized = yield from run_urgent_upkeep(store, processor)
     pruned, history, workers, mended = yield from run_cleanup(store)
     if mended:
         finalized += yield from finalize_due(store, processor)
@@ -352,34 +603,39 @@ def upkeep(store: Store, processor: str) -> Procedure[Upkept]:
         workers_pruned=workers,
         ticked=ticked,
         expired=expired,
+        workflows_expired=stopped,
         finalized=finalized,
         mended=mended,
     )
 
 
-def run_urgent_upkeep(store: Store, processor: str) -> Procedure[tuple[int, int, int, int]]:
-    """The urgent half of upkeep: promote, recover, expire and finalize. Returns the number of each."""
+def run_urgent_upkeep(store: Store, processor: str) -> Procedure[tuple[int, int, int, int, int]]:
+    """The urgent half of upkeep: promote, recover, expire tasks and workflows, finalize. Returns the number of each."""
     promoted = yield from _until_done(store.upkeep.promote())
     recovered = yield from _until_done(store.upkeep.recover())
-    yield from park_queues(store)
-    expired = yield from _until_done(store.upkeep.expire_workflows(), 1)
+    expired = yield from _until_done(store.upkeep.expire_tasks())
+    yield from park_paused(store)
+    stopped = yield from _until_done(store.upkeep.expire_workflows(), 1)
     finalized = yield from finalize_due(store, processor)
-    return promoted, recovered, expired, finalized
+    return promoted, recovered, expired, stopped, finalized
 
 
-def park_queues(store: Store) -> Procedure[int]:
-    """Park the tasks of paused queues and unpark those of resumed queues, for about PARK_FOR seconds. Returns their
-    number. The next round continues. A server does this by itself."""
+def park_paused(store: Store) -> Procedure[int]:
+    """Park the tasks of paused queues and types and unpark those of resumed ones, for about PARK_FOR seconds. Returns
+    their number. The next round continues. A server does this by itself."""
     if store.served:
         return 0
-    upkeep, until, moved = cast("DatabaseStore", store).upkeep, time.monotonic() + PARK_FOR, 0
+    database, until, moved = cast("DatabaseStore", store), time.monotonic() + PARK_FOR, 0
+    upkeep = database.upkeep
     while True:
-        queues: QueuesToPark = yield upkeep.queues_to_park()
-        for queue in queues.resumed:
-            moved += yield upkeep.unpark(queue)
-        for queue in queues.paused:
-            moved += yield upkeep.park(queue)
-        if not (queues.paused or queues.resumed) or time.monotonic() > until:
+        pauses: PausesToPark = yield upkeep.pauses_to_park()
+        if pauses.missing_index is not None:
+            yield database.queue.provide_index(pauses.missing_index)
+        for pause in pauses.resumed:
+            moved += yield upkeep.unpark(pause)
+        for pause in pauses.paused:
+            moved += yield upkeep.park(pause)
+        if not (pauses.paused or pauses.resumed) or time.monotonic() > until:
             return moved
 
 

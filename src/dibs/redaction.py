@@ -23,10 +23,10 @@ def redact(text: str) -> str:
     """
     if "=" in text:
         text = _ASSIGNED_SECRET.sub(rf"\1{MASK}", text)
-    return redact_encoded(text)
+    return redact_json(text)
 
 
-def redact_encoded(text: str) -> str:
+def redact_json(text: str) -> str:
     """`redact` for a line of JSON: the result is still JSON, because no match extends beyond a quotation mark."""
     if "://" in text:
         text = _URL_PASSWORD.sub(rf"\1:{MASK}@", text)

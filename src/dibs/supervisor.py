@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -15,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from dibs.exit_codes import WRONG_USAGE
 from dibs.observe.sharing import COUNTS_FILE
+from dibs.worker.report import REPORT_FILE, report_path
 
 CHECK_INTERVAL = 0.1
 FIRST_RESTART_DELAY, MAX_RESTART_DELAY = 1.0, 30.0
@@ -30,7 +32,10 @@ LIFELINE = "DIBS_LIFELINE"
 
 HealthCheck = Callable[[], tuple[bool, dict[str, Any]]]
 RunBeside = Callable[[Path, HealthCheck], AbstractContextManager[object]]
-"""Creates a context manager to run beside the processes, from the folder of their metrics and a health check."""
+"""Creates a context manager to run beside the processes, from the folder of their files and a health check."""
+
+OnSignal = Callable[[int, bool], object]
+"""Called with the number of signals to stop so far, and whether the last one was Ctrl-C."""
 
 log = logging.getLogger("dibs.supervisor")
 
@@ -41,14 +46,16 @@ def supervise(
     what: str = "worker",
     burst: bool = False,
     handed: Mapping[str, int] | None = None,
-    stopping: Callable[[], object] | None = None,
+    stopping: OnSignal | None = None,
     beside: RunBeside | None = None,
+    reloading: Callable[[Path], Reloader] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> int:
     """Run the commands in parallel until all have ended. Returns the highest exit code.
 
-    `handed`: open files for each process, by environment variable. `stopping` is called once, before the processes are
-    asked to stop. `beside`: a context manager around the run. `environment`: more variables for each process.
+    `handed`: open files for each process, by environment variable. `stopping` is called for each signal, before it is
+    passed on. `beside`: a context manager around the run. `reloading`: restarts the processes when their code changes.
+    `environment`: more variables for each process.
     """
     lifeline = {} if sys.platform == "win32" else {LIFELINE: os.pipe()[0]}  # the supervisor never closes the other end
     more = environment or {}
@@ -59,14 +66,20 @@ def supervise(
                 command,
                 what,
                 {**lifeline, **(handed or {})},
-                {COUNTS_FILE: str(Path(folder, f"{number}.json")), **more},
+                {**_files(Path(folder), number), **more},
             )
             for number, command in enumerate(commands, 1)
         ]
-        supervisor = Supervisor(children, burst, stopping)
+        reloader = None if reloading is None else reloading(Path(folder))
+        supervisor = Supervisor(children, burst, stopping, reloader)
         meanwhile = contextlib.nullcontext() if beside is None else beside(Path(folder), supervisor.health)
         with supervisor.recording_signals(), meanwhile:
             return supervisor.run()
+
+
+def _files(folder: Path, number: int) -> dict[str, str]:
+    """The files to which a process writes its counts and its report, by environment variable."""
+    return {COUNTS_FILE: str(folder / f"{number}.json"), REPORT_FILE: str(report_path(folder, number))}
 
 
 def end_with_the_supervisor() -> None:
@@ -97,6 +110,7 @@ class SupervisedProcess:
         self._named = named
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None  # set once the process will not be restarted
+        self.reloads = False  # True while it stops, to be started again with other code
         self._command = command
         self._started_at = 0.0
         self._pause = FIRST_RESTART_DELAY
@@ -133,26 +147,64 @@ class SupervisedProcess:
         self._again_at = time.monotonic() + pause
         return pause
 
+    def reload(self) -> None:
+        """Start the process again with the code as it is now, after its running tasks have ended."""
+        if self.process is None:
+            self._again_at = 0.0
+        elif not self.reloads:  # a second signal would end the grace period of its tasks
+            self.reloads = True
+            self.send(signal.SIGTERM)
+
+    def ended_for_reload(self) -> None:
+        """Note the end of the process that was asked to reload: it is started at once."""
+        self.process, self.reloads, self._again_at, self._pause = None, False, 0.0, FIRST_RESTART_DELAY
+
+    def wait_for_reload(self) -> None:
+        """Note the end of a process that cannot run its code: it is started after the next change."""
+        self.process, self._again_at = None, math.inf
+
     @property
     def restart_due(self) -> bool:
         """True when the process may be restarted."""
         return time.monotonic() >= self._again_at
 
 
+class Reloader(Protocol):
+    """Finds out when processes have to be restarted because their code has changed."""
+
+    def changed(self) -> bool:
+        """Whether the code has changed since the last call, which logs the changes."""
+
+    def has_imported(self, pid: int) -> bool:
+        """Whether the process has imported its code."""
+
+    def failed(self) -> None:
+        """Log that the code cannot be run."""
+
+
 class Supervisor:
     """Restarts processes and passes on signals until the last process has ended."""
 
-    def __init__(self, children: list[SupervisedProcess], burst: bool, stopping: Callable[[], object] | None) -> None:
+    def __init__(
+        self,
+        children: list[SupervisedProcess],
+        burst: bool,
+        stopping: OnSignal | None,
+        reloader: Reloader | None = None,
+    ) -> None:
         self._children = children
         self._burst = burst
         self._stopping = stopping
-        self._received: list[signal.Signals] = []  # received, not yet passed on
+        self._reloader = reloader
+        self._received: list[int] = []  # received, not yet passed on
+        self._signals = 0
         self._sent: set[int] = set()
 
     def run(self) -> int:
         """Run until all processes have ended. Returns the highest exit code."""
         while living := [child for child in self._children if child.code is None]:
             self._pass_on()
+            self._reload_changed()
             for child in living:
                 self._check(child)
             time.sleep(CHECK_INTERVAL)
@@ -176,17 +228,29 @@ class Supervisor:
                 signal.signal(getattr(signal, name), handler)
 
     def _record(self, number: int, _: FrameType | None) -> None:
-        # also for Ctrl-C: a process that is still importing would print a traceback
-        self._received.append(signal.SIGTERM)
+        self._received.append(number)
 
     def _pass_on(self) -> None:
         while self._received:
-            number = self._received.pop(0)
-            if self._stopping is not None and not self._sent:
-                self._stopping()
-            self._sent.add(number)
+            interrupted = self._received.pop(0) == signal.SIGINT
+            self._signals += 1
+            if self._stopping is not None:
+                self._stopping(self._signals, interrupted)
+            self._stop_children()
+
+    def _stop_children(self) -> None:
+        """Send SIGTERM, also after Ctrl-C: a process that is still importing would print a traceback."""
+        self._sent.add(signal.SIGTERM)
+        for child in self._children:
+            if child.reloads:
+                child.reloads = False  # it was already asked to stop: a second signal would end the grace period
+            else:
+                child.send(signal.SIGTERM)
+
+    def _reload_changed(self) -> None:
+        if self._reloader is not None and not self._sent and self._reloader.changed():
             for child in self._children:
-                child.send(number)
+                child.reload()
 
     def _check(self, child: SupervisedProcess) -> None:
         if child.process is None:
@@ -197,15 +261,27 @@ class Supervisor:
     def _start(self, child: SupervisedProcess) -> None:
         if self._sent:
             child.code = 0  # it was waiting for its restart
-        elif child.restart_due:
+        elif child.restart_due and self._may_import(child):
             child.start()
+
+    def _may_import(self, child: SupervisedProcess) -> bool:
+        """With a reloader, the first process imports the code before the others start: an error is printed once."""
+        first = self._children[0]
+        if self._reloader is None or child is first:
+            return True
+        return first.process is not None and not first.reloads and self._reloader.has_imported(first.process.pid)
 
     def _ended(self, child: SupervisedProcess, code: int) -> None:
         if self._sent or (self._burst and code == 0):
             child.code = self._final_code(code)
+        elif child.reloads:
+            child.ended_for_reload()
+        elif code == WRONG_USAGE and self._reloader is not None:
+            child.wait_for_reload()
+            self._reloader.failed()
         elif code == WRONG_USAGE:  # a restart would fail in the same way, and so would the other processes
             child.code = code
-            self._received.append(signal.SIGTERM)
+            self._stop_children()
         else:
             about = {"event": "process.died", "child": child.name, "exit_code": code}
             log.error(

@@ -26,7 +26,8 @@ class Sample:
     @property
     def pages(self) -> tuple[str, ...]:
         """Every page there is."""
-        return (*PAGES, "/retention", f"/tasks/{self.failed}", f"/tasks/{self.claimed}", f"/workflows/{self.workflow}")
+        of_one = (f"/tasks/{self.failed}", f"/tasks/{self.claimed}", f"/workflows/{self.workflow}")
+        return (*PAGES, "/retention", "/limits", *of_one)
 
 
 def fill(app: dibs.Dibs, text: str = "ordinary", queue: str = "pictures") -> Sample:

@@ -98,7 +98,9 @@ class Site:
         page.get_by_label("API key").fill(key)
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("alert").or_(page.get_by_role("navigation", name="Main"))).to_be_visible()
-        return page.get_by_role("alert").count() == 0
+        entered = page.get_by_role("alert").count() == 0
+        page.close()  # its stream would be refused when the key is revoked
+        return entered
 
     def visitor(self, *scopes: str, at: str = "/", queues: list[str] | None = None, **options: Any) -> Page:
         """A visitor with a session, signed in with a new key of these scopes (admin)."""

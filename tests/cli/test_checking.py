@@ -97,6 +97,40 @@ def test_verify_reads_the_history_of_the_store(run: Run, client: dibs.Dibs, url:
     assert "stale_token_honoured" in done.out
 
 
+@pytest.fixture
+def with_limits(client: dibs.Dibs) -> dibs.Dibs:
+    """A store in which two tasks hold the permits of a limit, and one that of its group."""
+    client.set_limit("stripe", max=2)
+    client.set_limit("tenant", max=1, per="group")
+    client.enqueue("charge", limits=["stripe"])
+    client.enqueue("charge", limits=["stripe", "tenant"], group="acme")
+    assert len(client.claim_many("ann", 10)) == 2
+    return client
+
+
+def test_verify_checks_the_limits_of_the_store(run: Run, with_limits: dibs.Dibs) -> None:
+    assert run("verify").code == 0
+    assert run("verify", "--json").json["success"] is True
+
+
+@pytest.mark.parametrize(
+    ("planted", "code"),
+    [
+        ("UPDATE dibs_limits SET max = 1 WHERE name = 'stripe'", "limit_exceeded"),
+        ("UPDATE dibs_counters SET used = used + 1 WHERE limit_name = 'stripe'", "permit_lost"),
+        ("UPDATE dibs_counters SET used = used + 1 WHERE limit_name = 'tenant'", "permit_lost"),
+        ("UPDATE dibs_counters SET used = used - 1 WHERE limit_name = 'stripe'", "permit_not_counted"),
+    ],
+)
+def test_verify_finds_limits_that_were_exceeded_and_permits_that_were_lost(
+    run: Run, with_limits: dibs.Dibs, url: str, planted: str, code: str
+) -> None:
+    run_sql(url, planted)
+    done = run("verify")
+    assert done.code == 1
+    assert code in done.out
+
+
 def test_verify_shows_its_progress_on_a_long_history(client: dibs.Dibs, tmp_path: Path) -> None:
     client.enqueue_many([dibs.NewTask("resize") for _ in range(4000)])
     path = tmp_path / "long.jsonl"

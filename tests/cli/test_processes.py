@@ -19,14 +19,21 @@ COMMANDS = (
     "dead redrive",
     "doctor",
     "enqueue resize {}",
+    "groups list default",
+    "groups set default acme --weight 3",
     "history export",
     "keys create laptop --scopes read",
     "keys list",
     "keys revoke nosuchkey",
+    "limits list",
+    "limits remove stripe",
+    "limits set stripe --max 5",
+    "limits show stripe",
     "migrate",
     "queues list",
     "queues pause default",
     "queues resume default",
+    "queues set default --fair",
     "queues show default",
     "retention changes",
     "retention list",
@@ -36,6 +43,7 @@ COMMANDS = (
     "schedules disable nightly",
     "schedules enable nightly",
     "schedules list",
+    "schedules preview @hourly",
     "schedules remove nightly",
     "schedules run nightly",
     "schedules show nightly",
@@ -46,12 +54,17 @@ COMMANDS = (
     "tasks fail 1 --token 1 --worker worker-1 --error broken",
     "tasks history 1",
     "tasks list",
+    "tasks logs 1",
     "tasks peek",
     "tasks release 1 --token 1 --worker worker-1",
     "tasks retry 1",
+    "tasks set 1 --priority 5",
     "tasks show 1",
     "types list",
+    "types pause resize",
     "types register type.json",
+    "types resume resize",
+    "types set resize --group-by image",
     "types show resize",
     "upkeep",
     "verify",
@@ -66,7 +79,7 @@ COMMANDS = (
 
 GRAPH = {"name": "order", "steps": [{"name": "fetch", "task_type": "fetch"}]}
 CHANGES = re.compile(
-    r'"\d{4}-\d\d-\d\dT[^"]*"|dibs_\w+|"id": "\w+"|"seconds": [\d.]+|\d+(\.\d+)? (ms|s|B|kB|MB)\b|\d+ bytes'
+    r'"\d{4}-\d\d-\d\dT[^"]*"|dibs_\w+|:run-\w+|"id": "\w+"|"seconds": [\d.]+|\d+(\.\d+)? (ms|s|B|kB|MB)\b|\d+ bytes'
 )
 """What differs between two runs: times, keys, durations, sizes."""
 

@@ -17,7 +17,19 @@ from tests.helpers.each import for_each
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 SHARED = {"--url", "--json", "--help"}
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-GROUPS = {"tasks", "dead", "queues", "schedules", "retention", "keys", "workflows", "types", "history"}
+GROUPS = {
+    "tasks",
+    "dead",
+    "queues",
+    "limits",
+    "groups",
+    "schedules",
+    "retention",
+    "keys",
+    "workflows",
+    "types",
+    "history",
+}
 
 SECTIONS = {
     " ".join(re.findall(r"[a-z]+(?![\w:])", title)): (title, body)

@@ -6,6 +6,7 @@ import re
 
 import dibs
 from tests.cli.running import Run
+from tests.helpers.codecs import Veil
 from tests.helpers.tasks import STATES, task_in
 
 
@@ -134,3 +135,16 @@ def test_every_command_reports_an_unknown_task(run: Run, client: dibs.Dibs) -> N
     for verb in ("show", "history", "explain", "cancel", "retry"):
         done = run("tasks", verb, "999999")
         assert (done.code, done.err.splitlines()[0]) == (1, "error: There is no task 999999.")
+
+
+def test_encoded_values_are_shown_in_words_and_with_json_as_they_are_stored(run: Run, client: dibs.Dibs) -> None:
+    charge = client.task(name="charge", codec=Veil())(lambda card: card)
+    task = charge.enqueue("4111-1111")
+    claim = client.claim("worker-1")
+    client.complete(claim, charge.encode("4111-1111"))
+    shown = run("tasks", "show", str(task.id)).out
+    assert re.search(r"^params: +encoded by veil, 68 bytes$", shown, re.MULTILINE)
+    assert re.search(r"^result: +encoded by veil, \d+ bytes$", shown, re.MULTILINE)
+    assert run("tasks", "list").out.splitlines()[1].endswith("encoded by veil, 68 bytes")
+    stored = run("tasks", "show", str(task.id), "--json").json["task"]
+    assert (charge.decode(stored["params"]), charge.decode(stored["result"])) == ({"card": "4111-1111"}, "4111-1111")

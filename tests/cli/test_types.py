@@ -76,3 +76,15 @@ def test_a_file_that_is_missing_is_wrong_usage(run: Run, client: dibs.Dibs) -> N
         2,
         "error: Cannot read nowhere.json: No such file or directory.",
     )
+
+
+def test_a_type_is_paused_and_resumed(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue("resize")
+    assert run("types", "pause", "resize").out == "Task type resize is paused.\n"
+    assert client.claim("worker-1") is None
+    assert "resize" in run("types", "list").out  # although it is not registered
+    run("types", "register", "-", stdin='{"name": "resize"}')
+    assert "paused since" in run("types", "show", "resize").out
+    assert run("types", "resume", "resize", "--json").json == {"success": True, "task_type": "resize", "paused": False}
+    assert "was not paused" in run("types", "resume", "resize").err
+    assert client.claim("worker-1") is not None

@@ -123,6 +123,29 @@ def test_a_worker_serves_only_the_given_queues(run: Run, url: str, client: dibs.
     assert [state(client, each) for each in (a, b, c)] == ["completed", "completed", "pending"]
 
 
+def test_queues_with_bounds_are_served_by_every_process_and_shown(
+    run: Run, url: str, client: dibs.Dibs, program: Path
+) -> None:
+    a, b = (client.enqueue("add", {"a": 1, "b": 1}, queue=queue).id for queue in "ab")
+    options = ("--burst", "--processes", "2", "--worker-id", "w", "--queues", "a=2, b", "--url", url)
+    assert run("worker", "program", *options, cwd=program).code == 0
+    assert [state(client, each) for each in (a, b)] == ["completed", "completed"]
+    assert [line.split()[2] for line in run("workers", "--url", url).out.splitlines()[1:]] == ["a=2,b", "a=2,b"]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_invalid_bounds_of_queues_are_wrong_usage(run: Run, program: Path) -> None:
+    for queues, error in (
+        ("mail=two", "error: 'mail=two' does not end with a number."),
+        ("mail=", "error: 'mail=' does not end with a number."),
+        ("mail=0", "error: The bound of the queue 'mail' must be between 1 and 10,000, not 0."),
+        ("mail=1,mail=2", "error: The queue 'mail' is given twice."),
+        ("=2", "error: The queue must"),
+    ):
+        done = run("worker", "program", "--burst", "--queues", queues, cwd=program)
+        assert (done.code, done.err[: len(error)]) == (2, error)
+
+
 def test_two_worker_processes_share_a_burst_under_different_names(
     run: Run, url: str, client: dibs.Dibs, program: Path
 ) -> None:

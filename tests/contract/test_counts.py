@@ -10,6 +10,7 @@ from dibs import Cancelled, ClaimLost, ClaimRef, Completed, Failed, Failure, New
 from dibs.errors import AlreadyClaimed, TaskNotFound
 from tests.helpers.clients import Clock
 from tests.helpers.counts import watch
+from tests.helpers.limiting import put
 
 pytestmark = pytest.mark.usefixtures("new_counts")
 database = pytest.mark.database("over HTTP client and server both count, which here are one process")
@@ -60,6 +61,19 @@ def test_claims_by_id_are_counted_also_when_they_are_refused(app: Any) -> None:
         "task_claim_tasks_total": 1,
         "task_claim_contention_total": 2,
     }
+
+
+@database
+def test_the_seconds_that_a_task_has_waited_for_a_limit_are_counted_when_it_is_claimed(app: Any, clock: Clock) -> None:
+    put(app, "stripe", max=1)
+    app.enqueue_many([NewTask("resize", limits=["stripe"])] * 3)
+    grown = watch("task_limit_wait")
+    [first] = app.claim_many("w", 9, lease=600)
+    assert grown() == {}
+    clock.advance(30)
+    app.complete(first)
+    app.claim_many("w", 9)
+    assert grown() == {"task_limit_wait_seconds stripe": 1}
 
 
 @database

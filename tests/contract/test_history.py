@@ -107,6 +107,23 @@ def _cancel(app: Any, clock: Clock) -> int:
     return app.signed("key-1").cancel(app.enqueue("resize").id).id
 
 
+def _change(app: Any, clock: Clock) -> int:
+    return app.signed("key-1").change(app.enqueue("resize").id, priority=2).id
+
+
+def _replace(app: Any, clock: Clock) -> int:
+    task = app.enqueue("resize", key="seven")
+    app.signed("key-1").enqueue("resize", priority=2, key="seven", on_conflict="replace")
+    return task.id
+
+
+def _expire(app: Any, clock: Clock) -> int:
+    task = app.enqueue("resize", expires_in=5)
+    clock.advance(5)
+    app.signed("key-1").upkeep()
+    return task.id
+
+
 def _stop(app: Any, clock: Clock) -> int:
     claim = claim_one(app)
     app.cancel(claim.task_id)
@@ -170,6 +187,9 @@ TRANSITIONS: list[tuple[Step, int, tuple[Any, ...], dict[str, Any] | None]] = [
     (_recover_the_last, 3, ("recovered", "claimed", "failed", "worker-1", 1), None),
     (_request_cancel, 3, ("cancel_requested", "claimed", "claimed", "worker-1", 1), None),
     (_cancel, 2, ("cancelled", "pending", "cancelled", None, 0), None),
+    (_change, 2, ("changed", "pending", "pending", None, 0), {"priority": {"from": 0, "to": 2}}),
+    (_replace, 2, ("replaced", "pending", "pending", None, 0), {"changed": ["priority"]}),
+    (_expire, 2, ("expired", "pending", "cancelled", None, 0), None),
     (_stop, 4, ("cancelled", "claimed", "cancelled", "worker-1", 1), None),
     (_retry, 4, ("retried", "failed", "pending", None, 1), None),
     (_redrive, 4, ("retried", "failed", "pending", None, 1), None),

@@ -288,8 +288,8 @@ def test_a_hundred_concurrent_callers_create_one_task(apps: list[Any]) -> None:
 def test_concurrent_callers_with_different_content_create_one_task_and_conflicts_that_name_it(apps: list[Any]) -> None:
     calls = [lambda app, n=n: app.enqueue("resize", {"n": n % 10}, key="k") for n in range(30)]
     answers = race(apps, calls)
-    (winner,) = [task for task in answers if isinstance(task, dibs.Task) and not task.deduplicated]
-    same = [task for task in answers if isinstance(task, dibs.Task) and task.deduplicated]
+    (winner,) = [task for task in answers if isinstance(task, dibs.Task | dibs.AsyncTask) and not task.deduplicated]
+    same = [task for task in answers if isinstance(task, dibs.Task | dibs.AsyncTask) and task.deduplicated]
     conflicts = [error for error in answers if isinstance(error, dibs.KeyConflict)]
     assert (len(same), len(conflicts)) == (2, 27)
     assert {task.id for task in same} | {error.task_id for error in conflicts} == {winner.id}

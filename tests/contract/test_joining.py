@@ -73,6 +73,16 @@ VERBS: dict[str, tuple[str | None, Verb]] = {
     "release": ("claimed", lambda app, task: app.release(held(task))),
     "renew": ("claimed", lambda app, task: app.renew(held(task), lease=9999)),
     "progress": ("claimed", lambda app, task: app.progress(held(task), 50)),
+    "change": ("pending", lambda app, task: app.change(task.id, priority=3, delay=60)),
+    "change of params": ("pending", lambda app, task: app.change(task.id, params={"n": 1})),
+    "change of the queue of a task with a key": (
+        None,
+        lambda app, task: app.change(app.enqueue("crop", key="a").id, queue="b"),
+    ),
+    "change_matching": (
+        "pending",
+        lambda app, task: app.change_matching(dibs.TaskChange(queue="mail"), type="resize"),
+    ),
     "cancel": ("pending", lambda app, task: app.cancel(task.id)),
     "cancel of a running task": ("claimed", lambda app, task: app.cancel(task.id)),
     "retry": ("failed", lambda app, task: app.retry(task.id)),
@@ -161,6 +171,29 @@ def test_the_users_row_and_the_task_are_rolled_back_together(app: Any, url: str,
     mine.execute("INSERT INTO orders VALUES (7)")
     mine.rollback()
     assert (app.get(task.id), app.history(task.id), orders(url)) == (None, [], 0)
+
+
+@on_postgres
+def test_the_first_enqueue_of_a_program_stores_its_limits_outside_of_the_transaction(app: Any, borrow: Borrow) -> None:
+    app.limit("stripe", max=1)
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (7)")
+    app.on(mine.connection).enqueue("ship", limits=["stripe"])
+    app.set_limit("mail", max=1)  # which would wait for a transaction that has stored a limit
+    mine.rollback()
+    assert [limit.name for limit in app.limits()] == ["mail", "stripe"]
+
+
+@on_sqlite
+def test_a_transaction_that_has_locked_the_file_stores_no_limits(app: Any, borrow: Borrow) -> None:
+    app.limit("stripe", max=1)
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (7)")
+    app.on(mine.connection).enqueue("ship")
+    mine.commit()
+    assert app.limits() == []
+    app.enqueue("ship", limits=["stripe"])
+    assert [limit.name for limit in app.limits()] == ["stripe"]
 
 
 def test_work_and_its_completion_are_committed_together(app: Any, url: str, borrow: Borrow) -> None:

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dibs import Cancelled, Claim, ClaimRef, Completed, Event, Failed, Failure, NewTask, Outcome, Released, Task
+from dibs import Cancelled, Claim, ClaimRef, Completed, Event, Failed, Failure, NewTask, Outcome, Released, State, Task
 from dibs.errors import DibsError
 from dibs.model.checks import to_micros
 from dibs.model.claim import ClaimRequest, Filters
@@ -33,6 +33,7 @@ from dibs.procedures import claim_now, exchange
 from tests.conftest import ENGINES
 from tests.helpers.clients import Clock, follow, run, sweep_every
 from tests.helpers.databases import run_sql
+from tests.helpers.key_model import shown_scope
 from tests.helpers.model import (
     CHANCE,
     ENDED,
@@ -92,7 +93,30 @@ NEW_TASKS = some.fixed_dictionaries(
         "max_attempts": some.integers(1, 3),
         "delay": some.one_of(some.just(0), WAITS),
         "key": some.sampled_from([None, None, None, None, "one", "two"]),
+        "expires_in": some.sampled_from([1, 10, 61]),
     },
+)
+KEY_RULES = some.fixed_dictionaries(
+    {"key": some.sampled_from(["one", "two"])},
+    optional={
+        "key_scope": some.sampled_from(["until_finished", "until_started"]),
+        "on_conflict": some.sampled_from(["keep", "raise", "replace", "replace"]),
+        "params": some.sampled_from([{"n": 1}, {"n": 2}]),
+    },
+)
+DEBOUNCED = some.fixed_dictionaries(
+    {"on_conflict": some.just("replace"), "delay": WAITS, "max_delay": some.sampled_from([5, 30, 90])}
+)
+UNIQUE_TASKS = some.one_of(
+    some.builds(lambda new, rules: new | rules, NEW_TASKS, KEY_RULES),
+    some.builds(lambda new, rules, late: new | rules | late, NEW_TASKS, KEY_RULES, DEBOUNCED),
+)
+TIMED_TASKS = some.builds(
+    lambda new, key, seconds, rule: new | {"key": key, "key_for": seconds, "on_conflict": rule},
+    NEW_TASKS,
+    some.sampled_from(["one", "two"]),
+    some.sampled_from([1, 60, 7200, 100_000]),
+    some.sampled_from(["return", "keep", "raise", "replace"]),
 )
 FILTERS = {
     "queues": some.lists(QUEUES, min_size=1, max_size=2, unique=True),
@@ -103,6 +127,15 @@ FILTERS = {
 CLAIM_OPTIONS = some.fixed_dictionaries(
     {}, optional={**FILTERS, "lease": LEASES, "ahead": some.booleans(), "request": some.sampled_from(["one", "two"])}
 )
+CHANGES = some.fixed_dictionaries(
+    {},
+    optional={
+        "priority": some.integers(-2, 2),
+        "queue": QUEUES,
+        "params": some.sampled_from([{"n": 1}, {"n": 2}]),
+        "delay": some.one_of(some.just(0), WAITS),
+    },
+).filter(bool)
 DEAD = some.fixed_dictionaries(
     {}, optional={"queue": QUEUES, "type": TYPES, "error": some.sampled_from(["Late", "light", "lease"])}
 )
@@ -169,13 +202,18 @@ class Play(RuleBasedStateMachine):
     def upkeep(self, which: str) -> None:
         if which == "upkeep":
             done = self.app.upkeep()
-            assert (done.promoted, done.recovered, done.pruned) == (*self.model.sweep(), self.model.prune())
+            counts = done.promoted, done.recovered, done.expired, done.pruned
+            assert counts == (*self.model.sweep(State.SCHEDULED), self.model.prune())
         else:
             assert getattr(self.app, which)() == getattr(self.model, which)()
 
     # Enqueues and management
 
-    @rule(new=some.lists(NEW_TASKS, min_size=1, max_size=3))
+    @rule(new=TIMED_TASKS)
+    def enqueue_for_a_time(self, new: dict[str, Any]) -> None:
+        self.enqueue([new])
+
+    @rule(new=some.lists(some.one_of(NEW_TASKS, UNIQUE_TASKS), min_size=1, max_size=3))
     def enqueue(self, new: list[dict[str, Any]]) -> None:
         said = answered(lambda: self.app.enqueue_many([NewTask(**each) for each in new]))
         expected = self.model.enqueue(new)
@@ -184,12 +222,13 @@ class Play(RuleBasedStateMachine):
         else:
             self.stored(said, expected)
 
-    def stored(self, said: list[Task], expected: list[tuple[int, bool]]) -> None:
+    def stored(self, said: list[Task], expected: list[tuple[int, bool, bool]]) -> None:
         """New tasks have higher ids than all before: age is the id."""
-        self.ids += new_ids(said)
+        self.ids += sorted(new_ids(said))
         assert self.ids == sorted(set(self.ids))
         assert len(self.ids) == len(self.model.lives)
-        assert [(task.id, task.deduplicated) for task in said] == [(self.ids[n], known) for n, known in expected]
+        marks = [(task.id, task.deduplicated, task.replaced) for task in said]
+        assert marks == [(self.ids[n], known, replaced) for n, known, replaced in expected]
 
     @rule(verb=some.sampled_from(["cancel", "retry"]), task=BACK)
     @precondition(lambda self: self.ids)
@@ -198,6 +237,13 @@ class Play(RuleBasedStateMachine):
         said = answered(lambda: getattr(self.app, verb)(self.ids[task]).state)
         assert said == getattr(self.model, verb)(task)
 
+    @rule(task=BACK, changes=CHANGES)
+    @precondition(lambda self: self.ids)
+    def change(self, task: int, changes: dict[str, Any]) -> None:
+        task = self.task(task)
+        said = answered(lambda: self.app.change(self.ids[task], **changes).state)
+        assert said == self.model.change(task, **changes)
+
     @rule(which=DEAD, limit=some.sampled_from([None, 1, 2]))
     def redrive(self, which: dict[str, str], limit: int | None) -> None:
         dead = {life.number: life.finished_at for life in self.model.dead(**which)}
@@ -205,13 +251,19 @@ class Play(RuleBasedStateMachine):
         moved = [number for number in dead if self.app.get(self.ids[number]).state not in ENDED]
         first = sorted(dead.values())[: len(moved)]  # the order of tasks that failed at the same time is not defined
         assert sorted(dead[number] for number in moved) == first
-        for number in moved:
+        # Which of several tasks with the same key has the key again is not defined.
+        for number in sorted(moved, key=lambda number: self.app.get(self.ids[number]).key_scope == "ended"):
             self.model.retry(number)
 
     @rule(queue=QUEUES, paused=some.booleans())
     def pause(self, queue: str, paused: bool) -> None:
         (self.app.pause if paused else self.app.resume)(queue)
         (self.model.paused.add if paused else self.model.paused.discard)(queue)
+
+    @rule(kind=TYPES, paused=some.booleans())
+    def pause_type(self, kind: str, paused: bool) -> None:
+        (self.app.pause_type if paused else self.app.resume_type)(kind)
+        (self.model.paused_types.add if paused else self.model.paused_types.discard)(kind)
 
     # Workers
 
@@ -333,6 +385,7 @@ class Play(RuleBasedStateMachine):
         queues = self.app.queues()
         assert {queue.name: queue.depth for queue in queues if queue.depth} == self.model.depth()
         assert {queue.name for queue in queues if queue.paused} == self.model.paused
+        assert {kind.name for kind in self.app.paused_types()} == self.model.paused_types
 
     # Conversion between results of the store and of the model
 
@@ -371,7 +424,7 @@ class Play(RuleBasedStateMachine):
         assert not differences, f"task {life.number}: (the store, the model) = {differences}"
 
     def swept(self) -> bool:
-        return any(entry.event in (Event.PROMOTED, Event.RECOVERED) for entry in self.new_entries())
+        return any(entry.event in (Event.PROMOTED, Event.RECOVERED, Event.EXPIRED) for entry in self.new_entries())
 
     def new_entries(self) -> list[HistoryEntry]:
         entries: list[HistoryEntry] = self.app.history_after(self.read)
@@ -410,6 +463,8 @@ def of_task(task: Task) -> dict[str, Any]:
         "priority": task.priority,
         "max_attempts": task.max_attempts,
         "key": task.key,
+        "key_scope": task.key_scope,
+        "key_until": micros(task.key_until),
         "state": task.state,
         "attempts": task.attempts,
         "token": task.token,
@@ -424,6 +479,7 @@ def of_task(task: Task) -> dict[str, Any]:
         "result": task.result,
         "error": task.error and (task.error.type, task.error.message),
         "dropped": task.dropped,
+        "expires_at": micros(task.expires_at),
     }
 
 
@@ -431,7 +487,7 @@ def of_life(life: Life) -> dict[str, Any]:
     """The same of the model's."""
     ended = life.state in ENDED
     unsaid = {"run_at": None, "cancel_requested": None} if ended else {}
-    return {**vars(life), **unsaid}
+    return {**vars(life), "key_scope": shown_scope(life), **unsaid}
 
 
 def micros(moment: datetime | None) -> int | None:

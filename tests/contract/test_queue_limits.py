@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dibs import Completed, InvalidValue, NewTask, Task
-from dibs.model.history import StoreEvent
+from dibs.model.history import EventPage, StoreEvent
 from dibs.model.search import TaskFilter
 from tests.helpers.clients import Clock, run
 from tests.helpers.retention import keep
@@ -56,7 +56,7 @@ def test_malformed_queues_are_refused(app: Any, queues: Any) -> None:
     wrong: list[Callable[[], Any]] = [
         lambda: TaskFilter(queues=queues),
         lambda: store.statistics.stats(queues),
-        lambda: store.history.events_after(0, 10, queues),
+        lambda: store.history.events_page(0, 10, queues),
     ]
     for ask in wrong:
         with pytest.raises(InvalidValue):
@@ -111,7 +111,8 @@ def test_statistics_of_an_empty_queue_are_empty(app: Any) -> None:
 
 
 def after(app: Any, entry_id: int, limit: int = 100, queues: list[str] | None = None) -> list[StoreEvent]:
-    return run(app, app._store.history.events_after(entry_id, limit, queues))
+    page: EventPage = run(app, app._store.history.events_page(entry_id, limit, queues))
+    return page.events
 
 
 def test_events_are_the_history_with_the_queue_and_type_of_each_task(app: Any) -> None:

@@ -127,6 +127,32 @@ def test_a_search_by_state_finds_rare_and_frequent_states(
 
 
 @pytest.mark.parametrize("few", [0, search_operations.MAX_CANDIDATES])
+def test_pending_tasks_are_found_by_any_filter_though_they_cannot_be_claimed(
+    app: Any, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_operations, "MAX_CANDIDATES", few)
+    app.set_limit("one", max=1)
+    for name, options in (
+        ("resize", {}),
+        ("resize", {"limits": ["one"]}),
+        ("resize", {"queue": "paused"}),
+        ("paused", {}),
+        ("paused", {"queue": "paused"}),
+    ):
+        app.enqueue(name, {"case": 7}, tags=["wanted"], **options)
+    app.pause("paused")
+    app.pause_type("paused")
+    app.upkeep()
+    every = [5, 4, 3, 2, 1]
+    assert found(app, state="pending", tags=["wanted"]) == every
+    assert found(app, state="pending", text="case") == every
+    assert found(app, state="pending", queue="default", text="case") == [4, 2, 1]
+    assert found(app, state="pending", queue="paused", text="case") == [5, 3]
+    assert found(app, state="pending", type="paused", text="case") == [5, 4]
+    assert found(app, state="pending", type="paused", queue="paused", text="case") == [5]
+
+
+@pytest.mark.parametrize("few", [0, search_operations.MAX_CANDIDATES])
 def test_blocked_steps_are_found_among_unfinished_tasks(app: Any, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_operations, "MAX_CANDIDATES", few)
     workflow_id = start(app, *DIAMOND)

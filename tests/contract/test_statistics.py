@@ -96,6 +96,20 @@ def test_transitions_are_counted_by_queue_event_and_states(app: Any) -> None:
     )
 
 
+def test_a_move_to_another_queue_is_counted_with_both_queues(app: Any) -> None:
+    task = app.enqueue("resize", {"queue": "x"}, queue="mail")
+    app.change(task.id, params={"queue": "y"})
+    app.change(task.id, queue="media", delay=5)
+    assert sorted(since(app).moves, key=repr) == sorted(
+        [
+            TransitionCount("mail", Event.ENQUEUED, None, State.PENDING, 1),
+            TransitionCount("mail", Event.CHANGED, State.PENDING, State.PENDING, 1),
+            TransitionCount("media", Event.CHANGED, State.PENDING, State.SCHEDULED, 1, "mail"),
+        ],
+        key=repr,
+    )
+
+
 def test_earlier_counts_plus_later_transitions_are_the_current_counts(app: Any, clock: Clock) -> None:
     for state in STATES:
         task_in(app, state, queue=f"q-{state}")

@@ -211,6 +211,19 @@ def test_a_waiting_claim_is_woken_by_a_retry(
     assert again_until_done(waiter, retry_one).worker_id == "worker-2"
 
 
+@pytest.mark.parametrize("change", [{"delay": 0}, {"queue": "default"}, {"delay": 0, "params": {"a": 1}}])
+def test_a_waiting_claim_is_woken_when_a_change_makes_a_task_claimable(
+    here: Any, elsewhere: Any, pool: ThreadPoolExecutor, without_polling: None, change: dict[str, Any]
+) -> None:
+    waiter = pool.submit(here.claim, "worker-2", queues=["default"], wait=LONG)
+    delay, queue = (3600, "default") if "delay" in change else (0, "slow")
+
+    def change_one() -> None:
+        elsewhere.change(elsewhere.enqueue("resize", delay=delay, queue=queue).id, **change)
+
+    assert again_until_done(waiter, change_one).worker_id == "worker-2"
+
+
 def test_a_waiting_claim_is_woken_when_its_queue_is_resumed(
     here: Any, elsewhere: Any, pool: ThreadPoolExecutor, without_polling: None
 ) -> None:
@@ -338,3 +351,16 @@ def test_a_waiting_call_survives_the_closing_of_its_client(here: Any, elsewhere:
     here.close()
     task = elsewhere.enqueue("resize")
     assert waiter.result(LONG).task_id == task.id
+
+
+# A rate
+
+
+@pytest.mark.usefixtures("without_polling")
+def test_a_claim_that_waits_for_a_rate_is_made_when_the_rate_opens(here: Any) -> None:
+    here.set_limit("mail-api", rate="2/second")
+    for _ in range(3):
+        here.enqueue("send", {}, limits=["mail-api"])
+    assert here.claim("worker-1") is not None
+    for _ in range(2):  # nothing happens in the store that could wake it
+        assert here.claim("worker-1", wait=LONG) is not None

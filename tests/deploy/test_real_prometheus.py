@@ -22,6 +22,8 @@ from tests.helpers.waiting import until
 
 SOON = {
     "DibsBacklogAge": ("> 300", "> 1"),
+    "DibsGroupStarved": ("> 50", "> 1"),
+    "DibsLimitExhausted": ("> 1800", "> 1"),
     "DibsPostgresOldTransaction": ("> 600", "> 1"),
     "DibsSlowClaims": ("> 0.1", "> 0"),
     "DibsSqliteWalLarge": ("> 2 ^ 30", "> 2 ^ 12"),
@@ -75,10 +77,14 @@ def provoke(stage: Watched, engine: str, url: str, closing: contextlib.ExitStack
     let_leases_run_out(stage.far)
     write_with_stale_tokens(stage.far)
     contend(stage.far)
+    use_up_a_limit(stage.far)
+    starve_a_group(stage.far)
     wanted: list[Alert] = [
         ("DibsNoWorkerForQueue", {"queue": "lonely", "store": "shop"}),
         ("DibsBacklogAge", {"queue": "lonely", "store": "shop"}),
         ("DibsDeadLetterRate", {"queue": "default", "store": "shop"}),
+        ("DibsLimitExhausted", {"limit": "stripe", "store": "shop"}),
+        ("DibsGroupStarved", {"queue": "fair", "store": "shop"}),
         ("DibsLeaseExpiries", {"store": "shop"}),
         ("DibsStaleTokens", {"operation": "complete", "job": "dibs-server"}),
         ("DibsSlowClaims", {"job": "dibs-server"}),
@@ -106,6 +112,27 @@ def write_with_stale_tokens(far: dibs.Dibs) -> None:
     for _ in range(5):
         with pytest.raises(dibs.ClaimLost):
             far.complete(claim)
+
+
+def use_up_a_limit(far: dibs.Dibs) -> None:
+    """One task has waited for the limit and runs, and another one still waits."""
+    far.set_limit("stripe", max=1)
+    far.enqueue_many([NewTask("work", queue="limited", limits=["stripe"]) for _ in range(3)])
+    claim = far.claim("holder", queues=["limited"])
+    assert claim is not None
+    assert far.claim("holder", queues=["limited"]) is None
+    far.complete(claim)
+    assert far.claim("holder", queues=["limited"]) is not None
+    assert far.claim("holder", queues=["limited"]) is None
+
+
+def starve_a_group(far: dibs.Dibs) -> None:
+    """No worker serves the type of a group's task."""
+    far.set_queue("fair", fair=True)
+    far.enqueue("forgotten", queue="fair", group="starved")
+    far.enqueue_many([NewTask("work", queue="fair", group="served") for _ in range(5)])
+    for _ in range(5):
+        assert far.claim("partial", queues=["fair"], types=["work"]) is not None
 
 
 def contend(far: dibs.Dibs) -> None:

@@ -17,7 +17,11 @@ from tests.helpers.each import for_each
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "deploy")
-PAGES = [ROOT / "README.md", *(page for each in FOLDERS for page in sorted((ROOT / each).rglob("*.md")))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "clients/typescript/README.md",
+    *(page for each in FOLDERS for page in sorted((ROOT / each).rglob("*.md"))),
+]
 
 IN_SHELL = re.compile(r"^(?:\w+=\S+ )*dibs (.+)$", re.MULTILINE)
 IN_UNIT = re.compile(r"^Exec\w+=\S*/dibs (.+)$", re.MULTILINE)

@@ -50,6 +50,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     "page",
     [
         *sorted(ROOT.glob("*.md")),
+        *sorted(ROOT.glob("clients/*/*.md")),
         *(page for each in ("docs", "examples", "deploy") for page in sorted((ROOT / each).rglob("*.md"))),
     ],
 )

@@ -32,6 +32,7 @@ GUIDE = ROOT / "docs/guides/the-http-api.md"
 WORKERS = ROOT / "docs/guides/workers-in-any-language.md"
 SECURITY = ROOT / "docs/concepts/security.md"
 PATH = re.compile(r"(?<=[`S ])(/(?:api|health|ready|metrics)[\w/{}.-]*)(…?)")
+NAMED = re.compile(r"^(/api/(?:limits|queues)/)[\w-]+(?=$|/settings)")
 FENCE = re.compile(r"^```(sh|json|text|python)(?: (\d+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MORE = "…"
 MASKS = (
@@ -114,7 +115,7 @@ def test_the_table_of_errors_has_every_code_with_its_status() -> None:
 def test_a_path_named_on_a_page_exists(page: Path) -> None:
     exist = {re.sub(r"\{(\w+):\w+\}", r"{\1}", endpoint.path) for endpoint in ENDPOINTS}
     named = {path.rstrip("/.") for path, more in PATH.findall(page.read_text(encoding="utf-8")) if not more}
-    assert {re.sub(r"/\d+", "/{id}", path) for path in named} - exist == set()
+    assert {re.sub(r"/\d+", "/{id}", NAMED.sub(r"\1{name}", path)) for path in named} - exist == set()
     assert named
 
 

@@ -12,7 +12,7 @@ from dibs.model.statistics import DatabaseHealth, Percentiles
 from dibs.observe import metrics
 from dibs.observe.instruments import Histogram
 from dibs.server.statistics import store_metrics
-from dibs.server.statistics.store_metrics import QueueNumbers, StoreNumbers, StoreSnapshot
+from dibs.server.statistics.store_metrics import LimitNumbers, QueueNumbers, StoreNumbers, StoreSnapshot
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 ROWS = {
@@ -31,7 +31,10 @@ def of_database() -> dict[str, Metric]:
         wait=known,
         run=known,
         workers=[],
-        whole_store=StoreNumbers([], {}, DatabaseHealth(1, 1, 1.0)),
+        paused_types=["resize"],
+        whole_store=StoreNumbers(
+            [], {}, DatabaseHealth(1, 1, 1.0), {"stripe": LimitNumbers(1, 5, 2, 60.0)}, {"mail": 1.0}
+        ),
     )
     return {sample.name: family for family in store_metrics.of_store(snapshot) for sample in family.samples}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections import Counter
@@ -48,7 +49,7 @@ def apply(found: Depth, moves: Sequence[TransitionCount]) -> None:
     for move in moves:
         queue = str(move.queue)
         if move.from_state is not None:
-            found[queue, move.from_state] -= move.count
+            found[move.from_queue or queue, move.from_state] -= move.count
         if move.event != Event.PRUNED:
             found[queue, move.to_state] += move.count
 
@@ -79,6 +80,34 @@ def test_transitions_since_a_count_are_added_to_the_count(store: DatabaseStore, 
     ledger.go_on()
     assert +ledger.depth == truth(store) != Counter()
     assert store.run(store.statistics.changes_since([ledger.position])).progress[0].moves == []
+
+
+def test_a_task_that_moves_to_other_queues_is_counted_where_it_was_and_where_it_is(
+    store: DatabaseStore, app: dibs.Dibs
+) -> None:
+    before = Ledger(store, store.run(store.statistics.count_tasks()))
+    task, other = app.enqueue("resize", queue="a"), app.enqueue("resize", queue="a")
+    between = Ledger(store, store.run(store.statistics.count_tasks()))
+    app.change(task.id, queue="b", delay=60)
+    app.change(task.id, priority=5)
+    later = Ledger(store, store.run(store.statistics.count_tasks()))
+    app.change(task.id, queue="c", delay=0)
+    app.complete(app.claim("worker-1", queues=["c"]))  # type: ignore[arg-type]
+    app.change(other.id, priority=5)
+    for ledger in (before, between, later):
+        ledger.go_on()
+        assert +ledger.depth == truth(store) == Counter({("c", "completed"): 1, ("a", "pending"): 1})
+        assert -ledger.depth == Counter()
+
+
+def test_a_move_is_counted_one_way_whenever_it_is_read(store: DatabaseStore, app: dibs.Dibs) -> None:
+    ledger = Ledger(store, store.run(store.statistics.count_tasks()))
+    task = app.enqueue("resize", queue="a")
+    ledger.go_on()
+    assert ledger.depth == Counter({("a", "pending"): 1})
+    app.change(task.id, queue="b")
+    ledger.go_on()
+    assert +ledger.depth == Counter({("b", "pending"): 1})
 
 
 def test_two_positions_are_followed_to_the_same_history_entry(store: DatabaseStore, app: dibs.Dibs) -> None:
@@ -204,3 +233,7 @@ def finish_some(app: dibs.Dibs, chance: random.Random) -> None:
             app.fail(claim, "no")
         else:
             app.complete(claim)
+    for task in app.list_tasks(state="pending", limit=10):
+        if chance.random() < 0.5:
+            with contextlib.suppress(dibs.WrongState):  # claimed meanwhile
+                app.change(task.id, queue=f"queue-{chance.randint(0, 3)}", delay=chance.choice([None, 0, 60]))

@@ -21,6 +21,7 @@ import pytest
 
 import dibs
 from dibs import Cancelled, ClaimRef, Completed, Failed, Failure, NewTask, Order, Released
+from dibs.model.change import TaskChange
 from dibs.model.checks import from_micros
 from dibs.model.claim import ClaimRequest
 from dibs.model.history import HistoryPosition
@@ -33,11 +34,11 @@ from dibs.store.open import open_store
 from dibs.store.operation import Mode, Operation, Statement, Statements, limited
 from dibs.store.operations import claim as claim_operations
 from dibs.store.operations import upkeep as upkeep_operations
-from dibs.store.operations.claim import CHUNK
+from dibs.store.operations.claim import CHUNK, RANDOM_ORDERS, SCANNED
 from dibs.store.operations.retention import read_rules
+from dibs.store.operations.stream_indexes import QUEUE, STREAM_INDEXES, TYPE, stream_index
 from dibs.store.operations.upkeep import STRETCH, SWEEP_BATCH
 from dibs.store.operations.workflow_views import FEW as FEW_WORKFLOWS
-from dibs.store.postgres.dialect import SCANNED
 from dibs.store.sqlite.connection import clock, connect
 from tests import matrix
 from tests.helpers import million, postgres
@@ -72,19 +73,14 @@ FILTERS: list[dict[str, Any]] = [
     {"max_attempts_remaining": 1},
     {"types": ["nobody-enqueues-this"]},
 ]
+FEW_ATTEMPTS: dict[str, Any] = {"max_attempts_remaining": 2}
+"""A filter that few tasks pass. An index has the tasks by their attempts left, though not in random order."""
+
 RARE_ATTEMPTS: list[dict[str, Any]] = [
-    {"max_attempts_remaining": 2},
     {"queues": ["mail"], "types": ["type-1", "type-2"], "max_attempts_remaining": 2},
 ]
 """Filters that few tasks pass, and that no index has: a claim may read all tasks before it finds them."""
 
-STREAM_INDEXES = {
-    **dict.fromkeys(("priority", "priority_lifo", "priority_asc"), "dibs_tasks_by_"),
-    "random": "dibs_tasks_by_random_",
-    "weighted": "dibs_tasks_by_weight_",
-}
-"""The index of a single type or queue in an order, without the name of the column; PostgreSQL reads no other index for
-a claim that names one type, or one queue."""
 COUNTS = (1, 100)
 
 JIT_ABOVE_COST = 100_000
@@ -98,7 +94,7 @@ JIT_ABOVE_COST = 100_000
 @pytest.mark.parametrize("order", Order)
 def test_a_claim_on_postgres_touches_few_rows_of_a_million(big_postgres: Big, order: str, planned: str) -> None:
     big_postgres.vacuum()
-    for filters in FILTERS:
+    for filters in filters_of(order):
         for count in COUNTS:
             works = explained_on_postgres(big_postgres, planned, order, count, filters)
             assert_bounded(works, 4 * (8 * 2 * count + SCANNED), (order, planned, filters, count))
@@ -125,28 +121,34 @@ def explained_on_postgres(database: Big, planned: str, order: str, count: int, f
 def assert_bounded(works: list[Work], bound: int, what: object) -> None:
     """No statement reads a whole table, or more rows than allowed."""
     for work in works:
-        allowed = 3 * SWEEP_BATCH if work.name in ("promote", "recover") else bound
+        allowed = 3 * SWEEP_BATCH if work.name in ("promote", "recover", "expire") else bound
         print(what, work.name, f"{work.rows:.0f} rows, {work.pages} pages, cost {work.plan['Total Cost']:.0f}")
         assert work.scanned == set(), (what, work)
         assert work.rows <= allowed, (what, work)
         assert work.plan["Total Cost"] < JIT_ABOVE_COST, (what, work)
-        assert work.pages <= 20 * allowed, (what, work)
+        assert work.pages <= 30 * allowed, (what, work)  # a task that is promoted enters every index of streams
 
 
 def first_index(order: str, filters: dict[str, Any]) -> str:
     """The index that the first statement of a claim on PostgreSQL must read: that of the store, or that of the only
     type or queue."""
-    named = [name for name in ("queues", "types") if name in filters]
-    if named in (["queues"], ["types"]) and len(filters[named[0]]) == 1 and order in STREAM_INDEXES:
-        return STREAM_INDEXES[order] + named[0].removesuffix("s")
+    if len(filters) == 1 and len(filters.get("types", ())) == 1:
+        return stream_index(TYPE, order)
+    if len(filters) == 1 and len(filters.get("queues", ())) == 1:
+        return stream_index(QUEUE, order)
     return INDEXES[order]
+
+
+def filters_of(order: str) -> list[dict[str, Any]]:
+    """The filters whose claims in this order read a bounded number of tasks."""
+    return FILTERS if order in RANDOM_ORDERS else [*FILTERS, FEW_ATTEMPTS]
 
 
 @pytest.mark.parametrize("order", Order)
 def test_a_claim_on_sqlite_takes_no_more_steps_with_a_million_rows(
     big_sqlite: Big, small_sqlite: Big, order: str
 ) -> None:
-    for filters in FILTERS:
+    for filters in filters_of(order):
         for count in COUNTS:
             few, many = (
                 explained_on_sqlite(database, claim(database.store, order, count, filters))
@@ -185,12 +187,26 @@ def only(name: str, **params: Any) -> Operation[Any]:
 
 def finding(shape: Any) -> Operation[Any]:
     """The look for a hundred keys, most of them taken."""
-    asked = [{"key": f"key-{n}", "queue": "default"} for n in shape.finished[:100]]
+    asked = [{"key": f"key-{n}", "queue": "default", "request": f"r-{n}"} for n in shape.finished[:100]]
 
     def steps() -> Statements[Any]:
+        yield Statement("find_ended_keys", rows=asked)
         return (yield Statement("find_keys", rows=asked))
 
     return Operation("find_keys", steps)
+
+
+def replacing(shape: Any) -> Operation[Any]:
+    """New content for a hundred waiting tasks."""
+    content = {"detail": "{}", "type_version": None, "params": "{}", "priority": 0, "delay": 60_000_000, "run_at": None}
+    unique = {"max_delay": None, "key_content": "other", "request": None, "trace": None, "tags": None}
+    unique |= dict.fromkeys(("expires_at", "expires_in", "limits", "group_key", "backlog"))
+    rows = [{"id": task_id, "from_state": "pending", **content, **unique} for task_id in shape.pending[-100:]]
+
+    def steps() -> Statements[Any]:
+        return (yield Statement("replace", rows=rows, change=True))
+
+    return Operation("replace", steps)
 
 
 def drawing(store: Any) -> Operation[Any]:
@@ -227,6 +243,16 @@ def old_workflows() -> Operation[Any]:
     return Operation("old_workflows", steps)
 
 
+def pausing(store: Any) -> Operation[Any]:
+    """Park the first tasks of a type, and bring them back."""
+
+    def steps() -> Statements[Any]:
+        yield from store.registry.pause_type("type-1").begin()
+        yield from store.registry.resume_type("type-1").begin()
+
+    return Operation("pause_type", steps, mode=Mode.TRANSACTION)
+
+
 def hours(count: int) -> datetime:
     """The time this number of hours after the creation of the first task."""
     return from_micros(START + count * 3_600_000_000)
@@ -240,9 +266,20 @@ FAILED = Failed(Failure("Boom", "as planned"))
 ASKED = {"worker_id": "worker-1", "incarnation": None, "request": "r-1"}
 NEXT = ClaimRequest(worker_id="worker-1", queues=["mail"], types=["type-1"], count=10, order="fifo")
 KEYED = [NewTask("type-1", key=f"new-{n}", queue="mail") for n in range(100)]
+UNIQUE = [
+    NewTask("type-1", key=f"new-{n}", queue="mail", key_scope="until_started", request=f"r-{n}") for n in range(50)
+] + [NewTask("type-1", key=f"timed-{n}", queue="mail", key_for=60) for n in range(50)]
 
 OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "enqueue with keys": (100, lambda store, shape: store.queue.enqueue(KEYED)),
+    "enqueue unique tasks": (100, lambda store, shape: store.queue.enqueue(UNIQUE)),
+    "replace": (100, lambda store, shape: replacing(shape)),
+    "end keys": (100, lambda store, shape: only("end_keys", ids=list(shape.pending[:100]))),
+    "take back a key": (1, lambda store, shape: only("take_back_key", id=shape.pending[-1])),
+    "note pruned keys": (
+        100,
+        lambda store, shape: only("note_pruned_keys", ids=list(shape.pending[:100]), state="failed"),
+    ),
     "find keys": (100, lambda store, shape: finding(shape)),
     "complete": (100, lambda store, shape: store.queue.finish([(ref, Completed(1)) for ref in held(shape)])),
     "fail": (100, lambda store, shape: store.queue.finish([(ref, FAILED) for ref in held(shape)])),
@@ -258,11 +295,22 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
         1,
         lambda store, shape: store.queue.claim_by_id(shape.pending[-1], ClaimRequest(worker_id="worker-1")),
     ),
+    "change": (
+        1,
+        lambda store, shape: store.tasks.change(shape.pending[-1], TaskChange(queue="elsewhere", priority=9)),
+    ),
+    "change many": (
+        100,
+        lambda store, shape: store.tasks.change_many(shape.pending[-100:], TaskChange(queue="elsewhere", delay=60)),
+    ),
     "cancel": (1, lambda store, shape: store.tasks.cancel(shape.pending[-1])),
     "retry": (1, lambda store, shape: store.tasks.retry(shape.finished.stop - 10)),
     "redrive": (100, lambda store, shape: store.tasks.redrive_some(DeadFilter(), 100)),
     "promote": (BATCH, lambda store, shape: store.upkeep.promote()),
     "recover": (BATCH, lambda store, shape: store.upkeep.recover()),
+    "expire": (BATCH, lambda store, shape: store.upkeep.expire_tasks()),
+    "pause and resume a type": (3000, lambda store, shape: pausing(store)),
+    "pauses to park": (10, lambda store, shape: store.upkeep.pauses_to_park()),
     "prune": (BATCH, lambda store, shape: store.upkeep.prune()),
     "prune with other defaults": (BATCH, lambda store, shape: pruning(store, (rule(), 0.0))),
     "prune nothing": (BATCH, lambda store, shape: pruning(store)),
@@ -273,8 +321,8 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "history": (1, lambda store, shape: store.history.task_history(shape.finished[-1])),
     "a page of history": (1000, lambda store, shape: store.history.history_after(5000, 1000)),
     "a page of tasks": (100, lambda store, shape: store.tasks.list_tasks(TaskFilter())),
-    "a page of events": (2000, lambda store, shape: store.history.events_after(5000, 1000)),
-    "a page of a queue's events": (10_000, lambda store, shape: store.history.events_after(5000, 1000, ["mail"])),
+    "a page of events": (2000, lambda store, shape: store.history.events_page(5000, 1000)),
+    "a page of a queue's events": (10_000, lambda store, shape: store.history.events_page(5000, 1000, ["mail"])),
     "whose queues": (100, lambda store, shape: store.tasks.queues_of(shape.finished[:100])),
     "a claim asked for again": (1, lambda store, shape: only("claims_of_request", **ASKED)),
     "a search without conditions": (50, lambda store, shape: store.tasks.search(TaskSearch())),
@@ -348,9 +396,10 @@ def test_an_operation_on_postgres_touches_only_the_rows_it_needs(big_postgres: B
     assert works
     for work in works:
         print(planned, work.name, f"{work.rows:.0f} rows, {work.pages} pages")
-        assert work.scanned == set(), work
-        assert work.rows <= 3 * size, work
-        assert work.pages <= 60 * size, work
+        if work.name != "claim_indexes":  # reads the catalog, once a second at most: as many rows as there are indexes
+            assert work.scanned == set(), work
+            assert work.rows <= 3 * size, work
+            assert work.pages <= 90 * size, work
 
 
 def test_the_newest_history_entry_is_found_at_the_end_of_its_index(big_postgres: Big, big_sqlite: Big) -> None:
@@ -444,12 +493,12 @@ def assert_no_scan(works: list[Work]) -> None:
     for work in works:
         scans = [line for line in work.plan if line.startswith("SCAN dibs_tasks")]
         assert work.name in BOUNDED or not scans, work
-        assert all(" USING INDEX dibs_tasks_by_" in line for line in scans), work
+        assert all(" USING INDEX dibs_tasks_" in line for line in scans), work
         assert work.name in COUNTED or not any("TEMP B-TREE" in line for line in work.plan), work
 
 
-BOUNDED = {"scan", "scan_random", "beyond_bound", "beyond_numbers", "next_level", "few_tasks", "redraw"}
-"""Statements that read an index of claims from its beginning, up to a bound."""
+BOUNDED = {"scan", "scan_random", "beyond_bound", "beyond_numbers", "next_level", "few_tasks", "redraw", "has_limited"}
+"""Statements that read a partial index from its beginning, up to a bound; `has_limited` reads one entry."""
 
 COUNTED = {"moves", "outline", "outline_edges", "step_states", "list_workflows"}
 """Statements that group or sort no more rows than their limit lets through, or a workflow has."""
@@ -470,13 +519,14 @@ WARM: dict[str, tuple[int, Callable[[dibs.Dibs, Shape], Any]]] = {
     "next-due": (10, lambda app, shape: app._store.run(app._store.upkeep.next_due())),
     "claim-one": (3_000 + SWEEP, lambda app, shape: app.claim("worker-1")),
     "claim-a-hundred": (12_000 + SWEEP, lambda app, shape: app.claim_many("worker-1", 100)),
-    "claim-a-rare-one": (500 + SWEEP, lambda app, shape: app.claim("worker-1", types=["rare"])),
+    "claim-a-rare-one": (4_000 + SWEEP, lambda app, shape: app.claim("worker-1", types=["rare"])),
     "claim-by-id": (50, lambda app, shape: app.claim_by_id(shape.pending[-1], "worker-1")),
     "complete": (1000, lambda app, shape: app.finish([(ref, Completed(1)) for ref in held(shape)])),
     "renew": (1000, lambda app, shape: app.renew_many(held(shape))),
     "standing": (1000, lambda app, shape: app._store.run(app._store.queue.claim_status(held(shape)))),
     "promote": (SWEEP, lambda app, shape: app.promote()),
     "recover": (SWEEP, lambda app, shape: app.recover()),
+    "expire": (SWEEP, lambda app, shape: app._store.run(app._store.upkeep.expire_tasks())),
     "get": (50, lambda app, shape: app.get(shape.finished[-1])),
 }
 """name -> (rows and index entries that may be read, the verb)"""
@@ -489,6 +539,7 @@ def test_workers_that_waited_at_an_empty_postgres_read_few_rows_when_it_fills(
     monkeypatch.setattr("dibs.store.postgres.store.PLANS_KEPT_FOR", 0.2)  # less than the filling takes
     shape = Shape(30_000)
     url = postgres.clone(postgres_server, postgres_template)
+    Big(url, shape).create_stream_indexes()
     apps = {name: dibs.Dibs(f"{url}&options=-c%20statement_timeout%3D3s&application_name={name}") for name in WARM}
     read: dict[str, int] = {}
     with psycopg.connect(url, autocommit=True) as watcher:
@@ -547,8 +598,18 @@ class Big:
 
     @property
     def store(self) -> Any:
-        """A store that has not swept yet: its first claim does."""
-        return open_store(self.url)
+        """A store that has not swept yet, and knows the indexes of streams: its first claim sweeps."""
+        store: Any = open_store(self.url)
+        store.run(Operation("look", store._operations.claims._dialect.indexes.look, mode=Mode.READ))
+        return store
+
+    def create_stream_indexes(self) -> None:
+        """Create all indexes of streams, as claims do that need them."""
+        store: Any = open_store(self.url)
+        for name in STREAM_INDEXES:
+            store.run(store.queue.provide_index(name))
+        store.maintain()
+        store.close()
 
     def lines(
         self, queues: list[str] | None = None, types: list[str] | None = None, max_attempts_remaining: int = 1
@@ -584,8 +645,14 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def big_sqlite(shared_folder: Path) -> Iterator[Big]:
     """A SQLite file with a million pending and a million finished tasks."""
     path = shared_folder / "million.db"
-    with million.shared(shared_folder, "sqlite", lambda: million.fill_sqlite(path, ROWS), lambda: remove(path)):
-        yield Big(f"sqlite:///{path}", Shape(ROWS))
+    big = Big(f"sqlite:///{path}", Shape(ROWS))
+
+    def make() -> None:
+        million.fill_sqlite(path, ROWS)
+        big.create_stream_indexes()
+
+    with million.shared(shared_folder, "sqlite", make, lambda: remove(path)):
+        yield big
 
 
 @pytest.fixture(scope="session")
@@ -593,7 +660,9 @@ def small_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Big:
     """A SQLite file with a few of the same."""
     path = tmp_path_factory.mktemp("small") / "small.db"
     million.fill_sqlite(path, FEW)
-    return Big(f"sqlite:///{path}", Shape(FEW))
+    big = Big(f"sqlite:///{path}", Shape(FEW))
+    big.create_stream_indexes()
+    return big
 
 
 @pytest.fixture(scope="session")
@@ -607,6 +676,7 @@ def big_postgres(shared_folder: Path, postgres_server: str) -> Iterator[Big]:
             admin.execute(f"CREATE DATABASE {name}".encode())
         dibs.Dibs(url).migrate()
         million.fill_postgres(url, ROWS)
+        Big(url, Shape(ROWS)).create_stream_indexes()
 
     with million.shared(shared_folder, "postgres", make, lambda: postgres.drop(postgres_server, url)):
         query = "SELECT DISTINCT queue, type, attempts_left FROM dibs_tasks WHERE state = 'pending'"

@@ -52,7 +52,7 @@ def test_overdue_tasks_are_promoted_and_recovered_before_the_claim(store: Store,
             == [(True,)]
         )
     )  # the clock is the database's own
-    assert statements(store, url) == ["claim", "promote", "recover", "queues_to_unpark", "claim"]
+    assert statements(store, url) == ["claim", "promote", "recover", "expired", "pauses_to_unpark", "claim"]
     assert store.run(store.tasks.get(urgent)).state is State.CLAIMED
 
 

@@ -91,6 +91,25 @@ def test_an_enqueue_with_a_key_is_repeated_and_stores_one_task(app: Any, proxy: 
     assert events(direct, task.id) == ["enqueued"]
 
 
+def test_a_replacement_is_repeated_and_counts_once(app: Any, proxy: Proxy, direct: dibs.Dibs) -> None:
+    unique = {"key": "page-7", "key_scope": "until_started", "on_conflict": "replace"}
+    first = direct.enqueue("index", {"n": 1}, **unique)
+    proxy.lose_answers(2)
+    task = app.enqueue("index", {"n": 2}, **unique)
+    assert proxy.lost == 2
+    assert (task.id, task.replaced, task.params) == (first.id, True, {"n": 2})
+    assert events(direct, task.id) == ["enqueued", "replaced"]
+
+
+def test_an_enqueue_that_refuses_a_used_key_is_repeated_and_does_not_refuse_its_own_task(
+    app: Any, proxy: Proxy, direct: dibs.Dibs
+) -> None:
+    proxy.lose_answers()
+    task = app.enqueue("index", key="page-7", on_conflict="raise")
+    assert proxy.lost == 1
+    assert [each.id for each in direct.list_tasks()] == [task.id]
+
+
 def test_a_batch_with_keys_is_repeated_and_stores_each_task_once(app: Any, proxy: Proxy, direct: dibs.Dibs) -> None:
     proxy.lose_answers(3)
     tasks = app.enqueue_many([dibs.NewTask("resize", {"image": n}, key=f"image-{n}") for n in range(50)])
@@ -265,7 +284,7 @@ def refuses(status: int, code: str, **headers: str) -> Any:
     return says(status, {"success": False, "error": f"Because of {code}.", "code": code}, **headers)
 
 
-ENQUEUED = says(201, {"success": True, "task": pending(), "deduplicated": False})
+ENQUEUED = says(201, {"success": True, "task": pending(), "deduplicated": False, "replaced": False})
 
 
 def test_a_retry_after_of_the_server_is_respected(open_app: Callable[..., Any]) -> None:

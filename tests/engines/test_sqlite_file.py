@@ -62,7 +62,7 @@ def test_no_concurrent_write_to_a_removed_file_is_acknowledged(tmp_path: Path) -
             told = await asyncio.gather(*writes, return_exceptions=True)
             await app.migrate()
             stored = {task.params["n"] for task in await app.list_tasks()}
-            return {each.params["n"] for each in told if isinstance(each, dibs.Task)} - stored
+            return {each.params["n"] for each in told if isinstance(each, dibs.AsyncTask)} - stored
 
     assert asyncio.run(write_many()) == set()
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,6 +26,7 @@ from dibs import (
     Failed,
     Failure,
     Finished,
+    LimitReached,
     NewTask,
     NotClaimable,
     Outcome,
@@ -47,6 +49,10 @@ MAX_HELD = 400
 """Claims that are held at the same time, at most."""
 
 
+CounterName = tuple[str, str | None]
+"""A limit, and the group for which it holds."""
+
+
 class ModelTask(NamedTuple):
     """A task that has not ended."""
 
@@ -57,6 +63,8 @@ class ModelTask(NamedTuple):
     attempts_left: int
     state: str = "pending"
     is_ahead: bool = False
+    counters: tuple[CounterName, ...] = ()
+    """What a claim of the task counts towards."""
 
 
 ORDERS: dict[str, Callable[[ModelTask], tuple[int, ...]]] = {
@@ -74,10 +82,11 @@ Filters = dict[str, Any]
 
 @dataclass
 class ClaimModel:
-    """The tasks that have not ended, and the paused queues."""
+    """The tasks that have not ended, the paused queues, and the maximum of each limit."""
 
     tasks: dict[int, ModelTask] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
+    limits: dict[str, int] = field(default_factory=dict)
 
     def matching(self, filters: Filters) -> list[ModelTask]:
         """The tasks that a claim may take."""
@@ -96,6 +105,15 @@ class ClaimModel:
     def choose(self, count: int, order: str, filters: Filters) -> list[int]:
         """The ids that a claim in a sorted order takes, in that order."""
         return [task.id for task in nsmallest(count, self.matching(filters), key=ORDERS[order])]
+
+    def live(self) -> Counter[CounterName]:
+        """The live claims by what they count towards."""
+        claimed = (task.counters for task in self.tasks.values() if task.state == "claimed")
+        return Counter(chain.from_iterable(claimed))
+
+    def has_room(self, task: ModelTask, live: Counter[CounterName]) -> bool:
+        """Whether all limits of the task allow another claim. A limit that was removed allows all."""
+        return all(live[name] < self.limits.get(name[0], live[name] + 1) for name in task.counters)
 
     def set_state(self, ids: Sequence[int], state: str) -> None:
         for task_id in ids:
@@ -138,6 +156,9 @@ class Shape:
     paused: tuple[str, ...] = ()
     least_attempts: int = 0
     """What most claims demand as attempts left."""
+    limits: tuple[str, ...] = ()
+    """The limits that tasks may have; PER_GROUP is one for each group."""
+    groups: int = 0
 
     @property
     def queue_names(self) -> list[str]:
@@ -150,6 +171,7 @@ class Shape:
         return [f"type-{n}" for n in range(self.types)]
 
 
+PER_GROUP = "tenant"
 UNSERVED_QUEUE, UNSERVED_TYPE = "unserved-queue", "unserved-type"
 
 SHAPES = {
@@ -173,6 +195,10 @@ SHAPES = {
             "few attempts ahead", queues=4, types=4, attempts=4, tasks=300, ahead=({"max_attempts": 1},),
             least_attempts=2,
         ),
+        Shape(
+            "limits", queues=3, types=3, attempts=4, tasks=300, limits=("stripe", "mail", PER_GROUP), groups=6,
+        ),
+        Shape("many groups", queues=2, types=2, attempts=3, tasks=600, limits=("stripe", PER_GROUP), groups=200),
     )
 }  # fmt: skip
 
@@ -205,6 +231,8 @@ class Play:
     def begin(self) -> None:
         oldest, newest = ([self.new_ahead(n, sign) for n in range(AHEAD)] for sign in (1, -1))
         between = [self.new_task() for _ in range(self.shape.tasks)]
+        for name in self.shape.limits:
+            self.set_limit(name)
         blocks = [oldest, between, newest] if self.shape.ahead else [between]
         for new in blocks:
             self.enqueue(new, is_ahead=new is not between)
@@ -214,7 +242,7 @@ class Play:
     def step(self) -> None:
         steps: dict[Callable[[], None], int] = {
             self.claim: 60, self.exchange: 10, self.claim_by_id: 8, self.finish: 25, self.pause_or_resume: 6,
-            self.pass_time: 4, self.upkeep: 2,
+            self.pass_time: 4, self.upkeep: 2, self.change_limit: 6 if self.shape.limits else 0,
         }  # fmt: skip
         [step] = self.chance.choices(list(steps), list(steps.values()))
         step()
@@ -258,14 +286,20 @@ class Play:
             self.held |= {claim.task_id: claim for claim in claims}
 
     def check_chosen(self, ids: list[int], count: int, order: str, filters: Filters) -> None:
-        """A sorted order takes what the model takes; a random one so many, from those that match."""
+        """A sorted order takes what the model takes; a random one so many, from those that match. With limits, which of
+        the tasks that wait for a limit is the first is known only as well as their backlogs: a claim takes so many that
+        no other task could start, and none above a limit."""
         asked = f"{count} in order {order} with {filters}"
-        if order not in RANDOM_ORDERS:
+        if order not in RANDOM_ORDERS and not self.shape.limits:
             assert ids == self.model.choose(count, order, filters), asked
             return
-        matching = {task.id for task in self.model.matching(filters)}
-        assert len(ids) == len(set(ids)) == min(count, len(matching)), asked
-        assert matching.issuperset(ids), asked
+        left = {task.id: task for task in self.model.matching(filters)}
+        live = self.model.live()
+        for task_id in ids:  # each once, and none above a limit
+            task = left.pop(task_id)
+            assert self.model.has_room(task, live), asked
+            live.update(task.counters)
+        assert len(ids) == count or not any(self.model.has_room(task, live) for task in left.values()), asked
 
     def claim_by_id(self) -> None:
         """Any task that has not ended, or one that never was."""
@@ -277,6 +311,8 @@ class Play:
             refused = AlreadyClaimed
         else:
             refused = NotClaimable if task.state == "scheduled" or task.queue in self.model.paused else None
+            if refused is None and not self.model.has_room(task, self.model.live()):
+                refused = LimitReached
         if refused is not None:
             with pytest.raises(refused):
                 self.app.claim_by_id(task_id, "ann", lease=LEASE)
@@ -320,6 +356,20 @@ class Play:
         self.app.resume(queue)
         self.model.paused.discard(queue)
 
+    def change_limit(self) -> None:
+        """Tasks above a lower maximum run on; a limit that was removed and is set again counts what runs."""
+        name = self.chance.choice(self.shape.limits)
+        if name in self.model.limits and self.chance.random() < 0.3:
+            self.app.remove_limit(name)
+            del self.model.limits[name]
+        else:
+            self.set_limit(name)
+
+    def set_limit(self, name: str) -> None:
+        maximum = self.chance.choice([1, 1, 2, 3, 10] if name == PER_GROUP else [1, 5, 20, 40, 200])
+        self.app.set_limit(name, max=maximum, per="group" if name == PER_GROUP else None)
+        self.model.limits[name] = maximum
+
     def pass_time(self) -> None:
         """Until all scheduled tasks are due. Upkeep promotes them at once: when a claim would do that is a matter of
         real time."""
@@ -337,8 +387,9 @@ class Play:
     def enqueue(self, new: list[NewTask], *, is_ahead: bool = False) -> None:
         for task in enqueue_all(self.app, new):
             self.model.tasks[task.id] = ModelTask(
-                task.id, task.queue, task.type, task.priority, task.max_attempts, is_ahead=is_ahead
-            )
+                task.id, task.queue, task.type, task.priority, task.max_attempts, is_ahead=is_ahead,
+                counters=tuple((name, task.group if name == PER_GROUP else None) for name in task.limits),
+            )  # fmt: skip
 
     def compare_states(self) -> None:
         """In the end the store has the tasks of the model, in the same states."""
@@ -366,7 +417,9 @@ class Play:
         if shape.least_attempts and self.chance.random() < 0.7:
             filters["max_attempts_remaining"] = shape.least_attempts
         elif self.chance.random() < 0.33:
-            filters["max_attempts_remaining"] = self.chance.randint(0, shape.attempts + 1)
+            # With limits, a claim that demands attempts may take fewer tasks than could start (see decision 48).
+            most = 1 if shape.limits else shape.attempts + 1
+            filters["max_attempts_remaining"] = self.chance.randint(0, most)
         return filters
 
     def some_names(self, names: list[str], others: list[str]) -> list[str]:
@@ -404,7 +457,15 @@ class Play:
             queue=self.chance.choice(shape.queue_names),
             priority=self.chance.randint(-spread, spread),
             max_attempts=self.chance.randint(max(shape.least_attempts, 1), shape.attempts),
+            **self.some_limits(),
         )
+
+    def some_limits(self) -> dict[str, Any]:
+        """None for a shape without limits. A limit that was removed cannot be named."""
+        names = [name for name in self.shape.limits if name in self.model.limits and self.chance.random() < 0.5]
+        if not self.shape.groups:
+            return {}
+        return {"limits": names, "group": f"group-{self.chance.randrange(self.shape.groups)}"}
 
     def new_ahead(self, number: int, sign: int) -> NewTask:
         """One of those that are first: of the kinds in turns, otherwise like the first of the others."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
-from collections.abc import Coroutine, Generator
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from typing import Any, TypeVar
 
 import dibs
@@ -62,11 +63,31 @@ class AsyncAsSync:
         """See Dibs.signed."""
         return AsyncAsSync(self.app.signed(by), self.loop)
 
+    def events(self, *args: Any, **options: Any) -> Iterator[Any]:
+        """See Dibs.events."""
+        events = self.app.events(*args, **options)
+        try:
+            while (event := self.loop.run(anext(events, None))) is not None:
+                yield event
+        finally:
+            self.loop.run(events.aclose())
+
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self.app, name)
+        if inspect.isasyncgenfunction(verb):
+            return lambda *args, **options: self._iterate(verb(*args, **options))
         if not asyncio.iscoroutinefunction(verb):
             return verb
         return lambda *args, **options: self.loop.run(verb(*args, **options))
+
+    def _iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        end = object()
+        while (item := self.loop.run(_next(items, end))) is not end:
+            yield item
+
+
+async def _next(items: AsyncIterator[Any], end: object) -> Any:
+    return await anext(items, end)
 
 
 def run(app: Any, operation: Operation[T], by: str | None = None) -> T:

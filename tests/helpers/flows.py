@@ -274,6 +274,27 @@ def _wait_for(folder: str, name: str) -> None:
 # What comes last
 
 
+def _clean_up(ctx: dibs.Context) -> dict[str, Any]:
+    run = ctx.execution
+    failed = {name: error.message for name, error in run.failed.items()}
+    return {"state": run.state.value, "completed": run.completed, "failed": failed, "skipped": run.skipped}
+
+
+@app.task
+def clean_up(ctx: dibs.Context) -> dict[str, Any]:
+    return _clean_up(ctx)
+
+
+@app.task
+async def clean_up_async(ctx: dibs.Context) -> dict[str, Any]:
+    return _clean_up(ctx)
+
+
+@app.task(lane="process")
+def clean_up_apart(ctx: dibs.Context) -> dict[str, Any]:
+    return _clean_up(ctx)
+
+
 @app.task(max_attempts=5)
 def report(ctx: dibs.Context, folder: str, name: str = "report") -> Any:
     say(folder, f"{name}.{ctx.workflow_id}.{ctx.token}.reported")

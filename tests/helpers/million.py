@@ -60,27 +60,36 @@ class Shape:
         self.scheduled = range(self.due.stop, self.due.stop + WAITING)
         self.expired = range(self.scheduled.stop, self.scheduled.stop + WAITING)
         self.claimed = range(self.expired.stop, self.expired.stop + WAITING)
+        self.late = range(self.claimed.stop, self.claimed.stop + WAITING)
         self.flows = range(1, rows // 4 + 1)
-        self.steps = range(self.claimed.stop, self.claimed.stop + rows // 50 + WIDE)
+        self.steps = range(self.late.stop, self.late.stop + rows // 50 + WIDE)
         self.wide = self.steps[-WIDE:]
 
     def inserts(self, source: str) -> list[str]:
         """The statements that fill the tables; `source` makes the numbers n from {first} to {last}."""
         final = "CASE n % 10 WHEN 0 THEN 'failed' WHEN 1 THEN 'cancelled' ELSE 'completed' END"
         kinds = [
-            (self.pending, "'pending'", {"key": "CASE WHEN n % 10 = 0 THEN 'key-' || n END"}),
+            (
+                self.pending,
+                "'pending'",
+                {
+                    "key": "CASE WHEN n % 10 = 0 THEN 'key-' || n END",
+                    "expires_at": f"CASE WHEN n % 10 = 3 THEN {FUTURE} + n END",
+                },
+            ),
             (self.finished, final, {"finished_at": f"{START} + n", "key": "'key-' || n", "token": "1"}),
             (self.due, "'scheduled'", {}),
             (self.scheduled, "'scheduled'", {"run_at": f"{FUTURE} + n"}),
             (self.expired, "'claimed'", {"lease_until": f"{START} + n", "token": "1", "worker_id": "'worker-1'"}),
             (self.claimed, "'claimed'", {"lease_until": f"{FUTURE} + n", "token": "1", "worker_id": "'worker-1'"}),
+            (self.late, "'pending'", {"expires_at": f"{START} + n", "parked": "true"}),
             (self.steps, "'completed'", {"finished_at": f"{FUTURE} + n", "workflow_id": self._flow_of_step()}),
         ]
         middle = len(self.pending) // 2
         history = (
             "INSERT INTO dibs_history (task_id, event, to_state, token, at)"
             f" SELECT n, 'enqueued', 'pending', 0, {START} + n"
-            f" FROM {source.format(first=self.finished.start, last=self.claimed.stop - 1)}"
+            f" FROM {source.format(first=self.finished.start, last=self.late.stop - 1)}"
         )
         tasks = (_insert(source, numbers, {"state": state, **values}, middle) for numbers, state, values in kinds)
         return [*tasks, RANDOM_ORDERS, history, *self._workflows(source)]

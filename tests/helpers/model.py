@@ -7,16 +7,20 @@ order in which they were enqueued; times are microseconds.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dibs import Cancelled, Completed, Event, Failed, Outcome, Released, State
+from tests.helpers import key_model
 
 SECOND = 1_000_000
+NEVER = 10**9
 JITTER = 0.1
 LEASE_LOST = "LeaseLost"
+EXPIRED = "TaskExpired"
 ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED)
 
 KEPT = {State.COMPLETED: 3600 * SECOND, State.CANCELLED: 2 * 3600 * SECOND, State.FAILED: 4 * 3600 * SECOND}
@@ -85,6 +89,9 @@ class Life:
     priority: int = 0
     max_attempts: int = 3
     key: str | None = None
+    key_scope: str | None = None
+    key_until: int | None = None
+    key_lost: bool = False
     state: State = State.PENDING
     attempts: int = 0
     token: int = 0
@@ -97,10 +104,14 @@ class Life:
     result: Any = None
     error: tuple[str, str] | None = None
     dropped: int = 0
+    expires_at: int | None = None
     ahead: bool = False
     request: str | None = None
     gone: bool = False
     lines: list[Line] = field(default_factory=list)
+    content: dict[str, Any] = field(default_factory=dict)
+    """The params of the enqueue, which its key keeps."""
+
     told: dict[tuple[int, str], tuple[Outcome, State]] = field(default_factory=dict)
     """Claim (token and worker) -> the outcome that ended it, and where that led."""
 
@@ -142,6 +153,7 @@ class Model:
         self.now = now
         self.lives: list[Life] = []
         self.paused: set[str] = set()
+        self.paused_types: set[str] = set()
 
     def present(self) -> list[Life]:
         """Tasks that have not been pruned."""
@@ -158,28 +170,53 @@ class Model:
 
     # Enqueue
 
-    def enqueue(self, news: Sequence[dict[str, Any]]) -> list[tuple[int, bool]] | str:
-        """For each its number, and whether its key was there before; or why none of them is stored."""
-        owners = {(life.queue, life.key): (life.type, life.params) for life in self.present()}
-        for new in news:
-            content = (new["type"], new.get("params", {}))
-            if (
-                new.get("key") is not None
-                and owners.setdefault((new.get("queue", "default"), new["key"]), content) != content
-            ):
-                return "key_conflict"
-        return [self._enqueue(**new) for new in news]
+    def enqueue(self, news: Sequence[dict[str, Any]]) -> list[tuple[int, bool, bool]] | str:
+        """For each its number, whether its key was there before, and whether it replaced the content of that task; or
+        why none of them is stored."""
+        if any(new.get("expires_in", NEVER) <= new.get("delay", 0) for new in news):
+            return "invalid_value"
+        try:
+            copy.deepcopy(self)._enqueue_all(news)
+        except key_model.Conflict:
+            return "key_conflict"
+        return self._enqueue_all(news)
 
-    def _enqueue(self, *, delay: float = 0, key: str | None = None, **values: Any) -> tuple[int, bool]:
-        name = values.get("queue", "default"), key
-        owner = next((life for life in self.present() if key is not None and (life.queue, life.key) == name), None)
-        if owner is not None:
-            return owner.number, True
-        run_at = self.now + round(delay * SECOND)
-        life = Life(len(self.lives), created_at=self.now, run_at=run_at, key=key, **values)
+    def _enqueue_all(self, news: Sequence[dict[str, Any]]) -> list[tuple[int, bool, bool]]:
+        """Tasks whose key is past its time are stored after the others of the batch."""
+        late = [key_model.waits_for_end(self, new) for new in news]
+        order = sorted(range(len(news)), key=late.__getitem__)
+        answers = {nth: self._enqueue(news[nth], news[nth + 1 :]) for nth in order}
+        return [answers[nth] for nth in range(len(news))]
+
+    def _enqueue(self, new: dict[str, Any], later: Sequence[dict[str, Any]]) -> tuple[int, bool, bool]:
+        if new.get("key") is not None:
+            if (owner := key_model.owner(self, new)) is not None:
+                return key_model.meet(self, owner, new, later)
+            key_model.leave_to(self, new)
+        return self._store(**new)
+
+    def _store(
+        self,
+        *,
+        delay: float = 0,
+        key: str | None = None,
+        key_scope: str = "always",
+        key_for: float | None = None,
+        on_conflict: str = "return",
+        max_delay: float = NEVER,
+        expires_in: float | None = None,
+        **values: Any,
+    ) -> tuple[int, bool, bool]:
+        run_at = self.now + round(min(delay, max_delay) * SECOND)
+        content = values.get("params", {})
+        life = Life(len(self.lives), created_at=self.now, run_at=run_at, key=key, content=content, **values)
+        life.expires_at = None if expires_in is None else self.now + round(expires_in * SECOND)
+        if key is not None:
+            life.key_scope = key_scope if key_for is None else "until_time"
+            life.key_until = None if key_for is None else self.now + round(key_for * SECOND)
         life.move(Event.ENQUEUED, State.SCHEDULED if run_at > self.now else State.PENDING)
         self.lives.append(life)
-        return life.number, False
+        return life.number, False, False
 
     # Claim
 
@@ -214,7 +251,15 @@ class Model:
         return sorted(fit, key=ORDERS.get(request.order, ORDERS["fifo"]))
 
     def _claimable(self, life: Life) -> bool:
-        return life.state is State.PENDING and life.queue not in self.paused
+        return life.state is State.PENDING and self._is_open(life) and not self._expired(life)
+
+    def _is_open(self, life: Life) -> bool:
+        return life.queue not in self.paused and life.type not in self.paused_types
+
+    def _expired(self, life: Life) -> bool:
+        """True if the task was not started by its expiry."""
+        not_started = life.waits or (life.state is State.CLAIMED and life.ahead)
+        return not_started and life.expires_at is not None and life.expires_at <= self.now
 
     def _hand_out(self, life: Life, request: ModelRequest) -> None:
         life.token += 1
@@ -229,7 +274,8 @@ class Model:
         if life is None:
             self._sweep_if(swept)
             return "task_not_found"
-        claimable = self.after_sweep(life) is State.PENDING and life.queue not in self.paused
+        pending = self.after_sweep(life) is State.PENDING
+        claimable = pending and self._is_open(life) and not self._expired(life)
         state = self.after_sweep(life)
         if claimable:
             self._sweep_if(life.state is not State.PENDING)
@@ -282,6 +328,7 @@ class Model:
                 life.run_at = self.now + round(delay * SECOND)
                 back = State.SCHEDULED if life.run_at > self.now else State.PENDING
                 self._back(life, Event.RELEASED, back)
+                life.expires_at = life.expires_at if life.ahead else None
             case Cancelled():
                 life.attempts += 1
                 life.move(Event.CANCELLED, State.CANCELLED, life.worker)
@@ -292,6 +339,7 @@ class Model:
         last = outcome.permanent or life.attempts_left == 1
         life.attempts += 1
         life.error = (outcome.failure.type, outcome.failure.message)
+        life.expires_at = None
         again = State.PENDING if outcome.retry_in == 0 else State.SCHEDULED
         self._back(life, Event.FAILED, State.FAILED if last else again)
         return when
@@ -327,6 +375,8 @@ class Model:
         life = self.holds(ref)
         if life is None:
             return self.refusal(ref)
+        if self._expired(life):
+            return "task_expired"
         life.ahead = False
         return None
 
@@ -353,6 +403,26 @@ class Model:
 
     # Manage
 
+    def change(self, number: int, *, delay: float | None = None, **values: Any) -> State | str:
+        """The state of the task then, or why not."""
+        life = self.find(number)
+        if life is None:
+            return "task_not_found"
+        if not life.waits:
+            return "already_started" if life.state is State.CLAIMED else "wrong_state"
+        if delay is not None:
+            values["run_at"] = run_at = self.now + round(delay * SECOND)
+            if life.expires_at is not None and run_at != life.run_at and life.expires_at <= run_at:
+                return "invalid_value"
+        if values.get("queue", life.queue) != life.queue and not key_model.move(self, life, values["queue"]):
+            return "key_conflict"
+        if all(getattr(life, name) == value for name, value in values.items()):
+            return life.state
+        vars(life).update(values)
+        due = State.SCHEDULED if life.run_at > self.now else State.PENDING
+        life.move(Event.CHANGED, life.state if delay is None else due)
+        return life.state
+
     def cancel(self, number: int) -> State | str:
         """The state of the task then, or why not."""
         life = self.find(number)
@@ -377,8 +447,9 @@ class Model:
             return "wrong_state"
         life.move(Event.RETRIED, State.PENDING)
         life.attempts, life.cancel_requested = 0, False
-        life.run_at, life.finished_at = self.now, None
+        life.run_at, life.finished_at, life.expires_at = self.now, None, None
         life.leave()
+        key_model.take_back(self, life)
         return life.state
 
     def dead(self, queue: str | None = None, type: str | None = None, error: str | None = None) -> list[Life]:
@@ -420,10 +491,18 @@ class Model:
         if life.ahead:  # it is not known to have started
             life.dropped, life.claimed_at = life.dropped + 1, None
         else:
-            life.attempts, life.error = life.attempts + 1, (LEASE_LOST, _LEASE_LOST)
+            life.attempts, life.error, life.expires_at = life.attempts + 1, (LEASE_LOST, _LEASE_LOST), None
         life.finished_at = self.now if life.state in ENDED else None
         life.lease_until, life.ahead = None, False
         life.leave()
+
+    def expire(self, *states: State) -> int:
+        """Tasks that wait in one of these states and were not started by their expiry are cancelled; how many."""
+        late = [life for life in self.present() if life.state in states and self._expired(life)]
+        for life in late:
+            life.move(Event.EXPIRED, State.CANCELLED)
+            life.error, life.finished_at = (EXPIRED, _EXPIRED), self.now
+        return len(late)
 
     def prune(self) -> int:
         """Ended tasks past their retention are deleted; how many."""
@@ -433,9 +512,9 @@ class Model:
             life.gone = True
         return len(old)
 
-    def sweep(self) -> tuple[int, int]:
-        """What claims do in passing."""
-        return self.promote(), self.recover()
+    def sweep(self, *also: State) -> tuple[int, int, int]:
+        """What claims do in passing; `also`: upkeep expires tasks in these states as well."""
+        return self.promote(), self.recover(), self.expire(State.PENDING, *also)
 
     def _sweep_if(self, swept: bool) -> None:
         if swept:
@@ -457,6 +536,7 @@ def _fits(life: Life, request: ModelRequest) -> bool:
     )
 
 
+_EXPIRED = "The task was not started by its expiry."
 _LEASE_LOST = "The lease ran out: the worker died, froze or lost its connection."
 
 

@@ -32,6 +32,14 @@ CONDITIONS = {
         "incarnation": re.compile(r"(task\.)?\bincarnation (IS :incarnation|IS NOT DISTINCT FROM :incarnation)"),
         "lease": re.compile(r"(task\.)?\blease_until > (:now|\(SELECT now FROM moment\))"),
     },
+    "change_tasks": {
+        "waiting": re.compile(r"\{\{unindexed: (waiting\.)?state\}\} IN \('scheduled', 'blocked', 'pending'\)")
+    },
+    "replace": {
+        "started": re.compile(r"(?<=AND )(task\.)?\btoken = 0"),
+        "state": re.compile(r"\+state = :from_state|\{\{unindexed: task\.state\}\} = items\.from_state"),
+    },
+    "end_keys": {"time": re.compile(r"key_until <= \{\{now\}\}")},
     "settle_steps": {"once": re.compile(r"(step\.)?\bpassed IS NULL")},
     "open_children": {"count": re.compile(r"(step\.)?\bwaits - done\.parents")},
     "claim_finalization": {"holder": re.compile(r"\(finalization_until IS NULL OR .*\)(?=\s*RETURNING)")},

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from dibs.store.operation import BeginTransaction, Operation, Rows, Statement, drive
+from dibs.store.operation import Instruction, Operation, Rows, Statement, drive
 from dibs.store.postgres.connection import SQL as POSTGRES_SQL
 from dibs.store.postgres.connection import PostgresExecutor, bind
 from dibs.store.sqlite.connection import SQL as SQLITE_SQL
@@ -43,7 +43,7 @@ def explain_postgres(connection: psycopg.Connection[Any], operation: Operation[A
     """The work of each statement, planned according to the plan_cache_mode of the session."""
     works: list[Work] = []
 
-    def execute(statement: Statement | BeginTransaction) -> Rows:
+    def execute(statement: Instruction) -> Rows:
         if isinstance(statement, Statement) and _planned(statement):
             works.append(_explain(connection, statement))
         return run(statement)
@@ -124,9 +124,9 @@ def explain_sqlite(connection: sqlite3.Connection, operation: Operation[Any], no
     works: list[Work] = []
     run = SqliteExecutor(connection, now, None)
 
-    def execute(statement: Statement | BeginTransaction) -> Rows:
-        if isinstance(statement, BeginTransaction):
-            return []
+    def execute(statement: Instruction) -> Rows:
+        if not isinstance(statement, Statement):
+            return run(statement)
         work = Work(statement.name, plan=_query_plan(connection, run, statement))
         works.append(work)
         connection.set_progress_handler(lambda: _step(work), 10)

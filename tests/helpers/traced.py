@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ import dibs
 BY = os.environ.get("TRACED_BY", "sdk")
 
 app = dibs.Dibs(os.environ["DIBS_URL"])
+
+
+@app.batch_task(size=10, wait=0)
+def greet_together(items: Sequence[dibs.BatchItem[dict[str, Any]]]) -> list[str]:
+    for item in items:
+        if item.ctx.workflow_id is not None:
+            item.ctx.step("greet")
+    return ["hello" for _ in items]
 
 
 def set_up() -> None:

@@ -103,7 +103,7 @@ def test_tasks_that_did_not_fail_are_logged_only_on_request(client: dibs.Dibs, u
     client.enqueue("greet")
     log = run_dibs("worker", "jobs", "--burst", url=url, cwd=tmp_path).err
     told = [entry["event"] for entry in entries(without_caution(log))]
-    assert told == ["worker.started", "worker.drained", "worker.stopped"]
+    assert told == ["worker.started", "worker.drained", "worker.stopped", "worker.summary"]
 
 
 @on_sqlite
@@ -127,12 +127,12 @@ def test_on_a_terminal_the_log_is_text(
     monkeypatch.chdir(tmp_path)
     with Terminal("worker", "jobs", "--burst", "--url", url, columns=140) as terminal:
         terminal.shows(
-            r"\d\d:\d\d:\d\d WARNING  task \d+ \(fail, attempt 1\) failed: ValueError: boom; the task is in the dead",
+            r"\d\d:\d\d:\d\d +failed · task \d+ \(fail\), attempt 1 of 1: ValueError: boom\n +the task is in the dead",
             30,
         )
         assert terminal.ends() == 0
         assert "{" not in terminal.raw
-        assert terminal.colour_of("WARNING") == "brown"
+        assert terminal.colour_of("failed") == "red"
 
 
 @on_sqlite

@@ -9,7 +9,10 @@ it is started with `upkeep=True`, so that only the test changes tasks.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,6 +27,7 @@ from dibs.store.open import open_store
 from tests.helpers.clients import Clock
 from tests.helpers.plain_http import NO_TLS
 from tests.helpers.served import ServerHost
+from tests.helpers.typescript import compiled
 
 TIMEOUT = 20.0
 
@@ -101,6 +105,14 @@ def http(server: Served) -> httpx.Client:
 def keyed(lodge: Callable[..., Served]) -> Served:
     """A server with keys."""
     return lodge(keys=True)
+
+
+@pytest.fixture(scope="session")
+def typescript_client(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Compiles the TypeScript client on the first call, and returns the tree in which it is."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return cache(lambda: compiled(shared / "typescript"))
 
 
 def _config(**settings: Any) -> ServerConfig:

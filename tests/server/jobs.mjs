@@ -3,7 +3,7 @@
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Permanent } from "../../examples/node-worker/attempt.js";
+import { Permanent } from "../../clients/typescript/dist/index.js";
 
 const jobs = {
   say: ({ word }) => ({ said: word }),

@@ -9,6 +9,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import schemathesis
@@ -17,8 +18,18 @@ from dibs.errors import InvalidValue
 from dibs.model.cron import check_cron, check_timezone
 
 A_MOMENT = 0.01
+TIMED_BY_TICKS = ["end_at", "start_at", "jitter_seconds", "timezone"]
+"""Fields of a schedule with several ticks."""
+
 NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,255}")
+DECIMAL = re.compile(r"\d{1,9}(\.\d{1,9})?")
 OWN_KEY = os.environ.get("DIBS_TEST_OWN_KEY", "")
+
+EXISTING_LIMIT = os.environ.get("DIBS_TEST_LIMIT", "")
+"""A limit that the test has set, without `per`."""
+
+MOST_LIMITS = 8
+"""The number of limits that a task may name."""
 
 
 @schemathesis.hook
@@ -40,19 +51,29 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             wait_for_a_moment(place)
             tell_the_time(place)
             untangle(place.get("steps"))
+            name_existing_limit(place)
+            if is_good(case):
+                expire_after_due(place)
+    write_large_floats_as_integers(case.body)
     if case.operation.path == "/api/tasks/{id}/complete" and is_good(case):
         add_nothing(case.body)
     if case.operation.path == "/api/upkeep/prune":
         begin_at_the_oldest(case.body)
     if case.operation.path == "/api/task-types":
         register_elsewhere(case.body)
+    if case.operation.path == "/api/schedules" and is_good(case):
+        tick_in_one_way(case.body)
     if case.operation.label == "DELETE /api/keys/{id}":
         keep_own_key(case.path_parameters)
+    if case.operation.path == "/api/limits/{name}":
+        keep_existing_limit(case.path_parameters)
 
 
 def wait_for_a_moment(place: dict[str, Any]) -> None:
     """A claim may wait for a minute; a test has no time for that."""
     wait = place.get("wait_seconds")
+    if isinstance(wait, str):  # in a query
+        wait = float(wait) if DECIMAL.fullmatch(wait) else None
     if isinstance(wait, int | float) and not isinstance(wait, bool) and A_MOMENT < wait <= 60:
         place["wait_seconds"] = A_MOMENT
 
@@ -72,6 +93,44 @@ def untangle(steps: Any) -> None:
         step["name"] = f"step-{uuid.uuid4().hex}"
         if step.get("after"):
             step["after"] = [steps[number - 1]["name"]] if number else []
+
+
+def name_existing_limit(place: dict[str, Any]) -> None:
+    """A task, schedule, queue or type may name only limits that exist, and a task without a group none per group."""
+    limits = place.get("limits")
+    if isinstance(limits, list) and 0 < len(limits) <= MOST_LIMITS and all(is_name(limit) for limit in limits):
+        place["limits"] = [EXISTING_LIMIT]
+
+
+def expire_after_due(place: dict[str, Any]) -> None:
+    """A task may not expire before it is due: a task with both times keeps the due time."""
+    if place.get("run_at") is not None or place.get("delay_seconds") is not None:
+        for name in ("expires_at", "expires_in_seconds"):
+            place.pop(name, None)
+
+
+def tick_in_one_way(body: Any) -> None:
+    """A schedule has one of a cron expression, an interval and a single time, and what goes with it."""
+    if not isinstance(body, dict):
+        return
+    kinds = ("cron", "every_seconds", "at")
+    kept = next((name for name in kinds if body.get(name) is not None), "cron")
+    body.setdefault(kept, "0 3 * * *")
+    others = {"cron": ["end_at"], "every_seconds": ["end_at", "jitter_seconds", "timezone"], "at": TIMED_BY_TICKS}
+    for name in {*kinds, *others[kept]} - {kept}:
+        body.pop(name, None)
+    if body[kept] is None:
+        body[kept] = "0 3 * * *"
+
+
+def write_large_floats_as_integers(value: Any) -> None:
+    """Floats beyond 64 bits become integers. JSON Schema takes both for the same number; dibs stores such a float, and
+    refuses such an integer."""
+    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for place, each in list(places):
+        if isinstance(each, float) and abs(each) >= 2**63 and isfinite(each):
+            value[place] = int(each)
+        write_large_floats_as_integers(each)
 
 
 def is_step(value: Any) -> bool:
@@ -109,6 +168,12 @@ def keep_own_key(path: dict[str, Any]) -> None:
     """A request that revokes its own key makes every later response a 401."""
     if path.get("id") == OWN_KEY:
         path["id"] = "a" * len(OWN_KEY)
+
+
+def keep_existing_limit(path: dict[str, Any]) -> None:
+    """A request that removes or changes the limit of the test makes later requests refer to a limit that is gone."""
+    if path.get("name") == EXISTING_LIMIT:
+        path["name"] = "another-limit"
 
 
 def accepts(check: Callable[[Any], Any], value: Any) -> bool:

@@ -23,16 +23,12 @@ from tests.helpers.consistency import all_tasks, assert_balanced
 from tests.helpers.processes import ROOT
 from tests.helpers.proxy import Proxy
 from tests.helpers.tasks import events
+from tests.helpers.typescript import need_tools
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
 
-NODE = ["node", str(ROOT / "examples/node-worker/main.js")]
-SHELL = [str(ROOT / "examples/shell-worker/worker.sh")]
-PROGRAMS = {
-    "node": [*NODE, str(ROOT / "tests/server/jobs.mjs")],
-    "shell": [*SHELL, "job", str(ROOT / "tests/server/job.sh")],
-}
-TOOLS = {"node": ["node"], "shell": ["curl", "jq", "timeout"]}
+SHELL = [str(ROOT / "examples/shell-worker/worker.sh"), "job", str(ROOT / "tests/server/job.sh")]
+TOOLS = {"node": ["node", "npm"], "shell": ["curl", "jq", "timeout"]}
 IN_ORDER = ["enqueued", "claimed", "completed"]
 
 
@@ -77,19 +73,15 @@ class Hired:
 Hire = Callable[..., Hired]
 
 
-@pytest.fixture(params=PROGRAMS)
+@pytest.fixture(params=TOOLS)
 def program(request: pytest.FixtureRequest) -> str:
     """The worker under test."""
     return usable(str(request.param))
 
 
 def usable(program: str) -> str:
-    """The program, if what it is written for is here; it must be, where every change is checked."""
-    missing = [tool for tool in TOOLS[program] if shutil.which(tool) is None]
-    if missing and os.environ.get("CI"):
-        pytest.fail(f"The {program} worker cannot be tested without {', '.join(missing)}.")
-    if missing:
-        pytest.skip(f"{', '.join(missing)} is not installed")
+    """The program, if the tools that it needs are installed."""
+    need_tools(f"The {program} worker", *TOOLS[program])
     return program
 
 
@@ -101,13 +93,25 @@ def proxy(serve: Callable[..., Served]) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def hire(proxy: Proxy, app: dibs.Dibs, tmp_path: Path) -> Iterator[Hire]:
+def node(typescript_client: Callable[[], Path]) -> Callable[[str], list[str]]:
+    """The command of the Node worker, with these handlers."""
+
+    def command(handlers: str) -> list[str]:
+        tree = typescript_client()
+        return ["node", str(tree / "examples/node-worker/main.js"), str(tree / handlers)]
+
+    return command
+
+
+@pytest.fixture
+def hire(proxy: Proxy, app: dibs.Dibs, tmp_path: Path, node: Callable[[str], list[str]]) -> Iterator[Hire]:
     """Starts workers, which may do nothing but work."""
     hired: list[Hired] = []
 
     def start(program: str, *, command: list[str] | None = None, **options: Any) -> Hired:
         key = options.pop("key", None) or app.create_key(program, ["work"], rate_limit="none").key
-        worker = Hired(command or PROGRAMS[program], proxy.url, key, **options)
+        usual = SHELL if program == "shell" else node("tests/server/jobs.mjs")
+        worker = Hired(command or usual, proxy.url, key, **options)
         hired.append(worker)
         until(lambda: "begins" in worker.log, 30)  # it hears signals from then on
         return worker
@@ -365,10 +369,11 @@ def test_progress_is_stored(app: dibs.Dibs, hire: Hire) -> None:
     assert done.error.message == "that is far enough"
 
 
-def test_the_handlers_of_the_node_example_behave_as_its_readme_describes(app: dibs.Dibs, hire: Hire) -> None:
+def test_the_handlers_of_the_node_example_behave_as_its_readme_describes(
+    app: dibs.Dibs, hire: Hire, node: Callable[[str], list[str]]
+) -> None:
     greet, nobody, count = app.enqueue("greet", {"name": "Ada"}), app.enqueue("greet"), app.enqueue("count", {"to": 3})
-    command = [*NODE, str(ROOT / "examples/node-worker/handlers.js")]
-    worker = hire(usable("node"), command=command)
+    worker = hire(usable("node"), command=node("examples/node-worker/handlers.js"))
     assert app.wait(greet.id, 30).result == {"greeting": "Hello, Ada!"}
     assert app.wait(nobody.id, 30).state is State.FAILED
     done = app.wait(count.id, 30)

@@ -209,3 +209,62 @@ def test_the_metrics_of_other_queues_are_those_of_the_worst_queue_that_is_not_pa
     names = ("dibs_queue_workers", "dibs_queue_paused", "dibs_queue_oldest_pending_age_seconds")
     assert tuple(page[f"{name} other"] for name in names) == says
     assert page["dibs_oldest_pending_age_seconds"] == 60
+
+
+# Limits and fair queues
+
+
+def test_limits_have_their_use_their_maximum_and_what_waits(
+    lodge: Callable[..., Served], url: str, clock: Clock
+) -> None:
+    with dibs.Dibs(url, clock=clock) as app:
+        app.set_limit("stripe", max=1)
+        app.set_limit("api", rate="100/minute")
+        app.enqueue_many([dibs.NewTask("resize", limits=["stripe"]) for _ in range(3)])
+        before = seen(lodge(clock=clock).client())
+        assert len(app.claim_many("w", 9, lease=600)) == 1
+        clock.advance(90)
+        page = seen(lodge(clock=clock).client())
+    names = ("dibs_limit_used", "dibs_limit_max", "dibs_limit_waiting", "dibs_limit_exhausted_seconds")
+    assert [before[f"{name} stripe"] for name in names] == [0, 1, 3, 0]
+    assert [page[f"{name} stripe"] for name in names] == [1, 1, 2, 90]
+    assert [page.get(f"{name} api") for name in names] == [0, None, 0, 0]
+
+
+def test_metrics_have_at_most_a_hundred_limits_and_one_for_all_others(http: httpx.Client, app: dibs.Dibs) -> None:
+    names = [f"limit-{n:03}" for n in range(store_metrics.MAX_LIMITS + 20)]
+    for name in (*names, OTHER):
+        app.set_limit(name, max=2)
+    app.enqueue_many([dibs.NewTask("resize", limits=[name]) for name in (*names[30:], *names, OTHER)])
+    page = http.get("/metrics").text
+    check(page)
+    waiting = {name: value for name, value in samples(page).items() if name.startswith("dibs_limit_waiting ")}
+    assert len(waiting) == store_metrics.MAX_LIMITS + 1
+    assert {f"dibs_limit_waiting {name}" for name in names[30:]} < waiting.keys()
+    assert sum(waiting.values()) == len(names) + len(names[30:]) + 1
+    assert waiting["dibs_limit_waiting other"] == 20 + 1
+    assert samples(page)["dibs_limit_max other"] == 2 * (20 + 1)
+
+
+def test_a_fair_queue_says_how_far_a_group_is_behind_its_share(http: httpx.Client, app: dibs.Dibs) -> None:
+    for queue in ("fair", "even"):
+        app.set_queue(queue, fair=True)
+    app.set_group("fair", "starved", weight=3)
+    app.enqueue("nobody", queue="fair", group="starved")
+    for queue in ("fair", "even"):
+        app.enqueue_many([dibs.NewTask("resize", queue=queue, group=group) for group in "ab" for _ in range(5)])
+    for _ in range(8):
+        app.claim_many("w", 1, queues=["fair"], types=["resize"])
+        app.claim_many("w", 1, queues=["even"])
+    page = seen(http)
+    assert page["dibs_fair_queue_claims_behind fair"] == 3 * 3
+    assert page["dibs_fair_queue_claims_behind even"] == 0
+
+
+def test_a_group_that_waits_for_a_limit_is_not_behind_its_share(http: httpx.Client, app: dibs.Dibs) -> None:
+    app.set_queue("fair", fair=True)
+    app.set_limit("tenant", max=1, per="group")
+    app.enqueue_many([dibs.NewTask("resize", queue="fair", group="a", limits=["tenant"]) for _ in range(3)])
+    app.enqueue_many([dibs.NewTask("resize", queue="fair", group="b") for _ in range(9)])
+    app.claim_many("w", 9, queues=["fair"])
+    assert seen(http)["dibs_fair_queue_claims_behind fair"] == 0

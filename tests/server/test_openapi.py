@@ -16,7 +16,9 @@ import pytest
 from dibs.server.api import ENDPOINTS
 from dibs.server.api.docs import description, page
 from dibs.server.openapi.document import TAGS, operation_id, plain_path
+from tests.helpers.processes import ROOT
 from tests.server.conftest import Served
+from tools import typescript
 
 JSON = "application/json"
 ORIGIN = "http://127.0.0.1:8787"
@@ -47,6 +49,13 @@ def test_the_description_is_valid_openapi(document: dict[str, Any]) -> None:
     from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
     assert [str(error) for error in OPENAPI_31_VALIDATOR.iter_errors(document)] == []
+
+
+def test_the_types_of_the_typescript_client_are_those_of_the_description() -> None:
+    committed = (ROOT / "clients/typescript/src/types.ts").read_text()
+    assert committed.splitlines() == list(typescript.lines()), (
+        "python -m tools.typescript > clients/typescript/src/types.ts"
+    )
 
 
 def test_every_reference_in_the_description_resolves(document: dict[str, Any]) -> None:

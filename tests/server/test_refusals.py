@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 import dibs
-from dibs.codec import MAX_BYTES, MAX_DEPTH
+from dibs.json_values import MAX_BYTES, MAX_DEPTH
 from dibs.model.key import Scope
 from dibs.server.api import ENDPOINTS
 from dibs.server.endpoint import ANY, Endpoint
@@ -421,7 +421,7 @@ def test_an_unknown_path_and_an_unsupported_method_are_reported(http: httpx.Clie
     ):
         refused(http.get(path), 404, "not_found")
     for endpoint in ENDPOINTS:
-        answer = http.request("PATCH", path_of(endpoint), content=b"{}", headers=JSON)
+        answer = http.request("TRACE", path_of(endpoint), content=b"{}", headers=JSON)
         refused(answer, 405, "method_not_allowed")
         assert endpoint.method in answer.headers["allow"]
 

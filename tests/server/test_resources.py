@@ -134,8 +134,10 @@ def test_a_limited_key_sees_the_workers_of_its_queues_and_what_they_hold_there(
     limited: httpx.Client, keyed: Served, app: dibs.Dibs
 ) -> None:
     everyone = keyed.client("work")
+    bounds = {"queue_bounds": {"mine": 1, "theirs": 2}, "host": "x"}
+    both = {"worker_id": "both", "queues": ["mine", "theirs"], "metadata": bounds}
     ok(everyone.post("/api/workers/heartbeat", json={"worker_id": "all"}))
-    ok(everyone.post("/api/workers/heartbeat", json={"worker_id": "both", "queues": ["mine", "theirs"]}))
+    ok(everyone.post("/api/workers/heartbeat", json=both))
     ok(everyone.post("/api/workers/heartbeat", json={"worker_id": "foreign", "queues": ["theirs"]}))
     mine = app.enqueue("resize", queue="mine")
     theirs = app.enqueue("resize", queue="theirs")
@@ -144,6 +146,7 @@ def test_a_limited_key_sees_the_workers_of_its_queues_and_what_they_hold_there(
     workers = {each["id"]: each for each in ok(limited.get("/api/workers"))["workers"]}
     assert sorted(workers) == ["all", "both"]
     assert workers["both"]["queues"] == ["mine"]
+    assert workers["both"]["metadata"] == {"queue_bounds": {"mine": 1}, "host": "x"}
     assert workers["both"]["holds"] == [mine.id]
 
 
@@ -156,6 +159,30 @@ def test_a_worker_with_a_limited_key_serves_its_queues(keyed: Served, app: dibs.
 
 
 # Queues
+
+
+def test_a_task_type_is_paused_and_resumed(http: httpx.Client, app: dibs.Dibs) -> None:
+    app.enqueue("resize")
+    assert ok(http.post("/api/task-types/resize/pause")) == {"success": True, "task_type": "resize", "paused": True}
+    assert [each["name"] for each in ok(http.get("/api/paused-task-types"))["task_types"]] == ["resize"]
+    assert app.claim("worker-1") is None
+    answer = http.post("/api/task-types/resize/resume", json={})
+    assert ok(answer) == {"success": True, "task_type": "resize", "paused": False}
+    assert ok(http.get("/api/paused-task-types"))["task_types"] == []
+
+
+def test_a_task_has_its_expiry_over_http(http: httpx.Client) -> None:
+    soon = http.post("/api/tasks", json={"task_type": "resize", "expires_in_seconds": 60}).json()["task"]
+    assert soon["expires_at"] > soon["created_at"]
+    at = {"task_type": "resize", "expires_at": "2000-01-01T00:00:00Z"}
+    late = http.post("/api/tasks", json=at).json()["task"]
+    assert late["expires_at"] == "2000-01-01T00:00:00.000000Z"
+    assert ok(http.post("/api/upkeep/expire-tasks"))["count"] == 1
+    task = ok(http.get(f"/api/tasks/{late['id']}"))["task"]
+    assert (task["status"], task["error"]["type"]) == ("cancelled", "TaskExpired")
+    assert "expires_at" not in http.post("/api/tasks", json={"task_type": "resize"}).json()["task"]
+    both = http.post("/api/tasks", json=at | {"expires_in_seconds": 60})
+    assert (both.status_code, "not both" in both.json()["error"]) == (400, True)
 
 
 def test_queues_are_listed_with_their_depth_and_pause(http: httpx.Client, app: dibs.Dibs) -> None:
@@ -248,7 +275,9 @@ def test_a_schedule_is_stored_changed_and_removed(http: httpx.Client, app: dibs.
     }
     stored = ok(http.post("/api/schedules", json=full))["schedule"]
     assert {name: stored[name] for name in full} == full
-    assert ok(http.get("/api/schedules/nightly")) == {"schedule": stored}
+    read = ok(http.get("/api/schedules/nightly"))
+    assert (read["schedule"], stored["description"]) == (stored, "at 03:00 every day, Europe/Berlin")
+    assert len(read["next_runs"]) == 5 * stored["enabled"]
     assert ok(http.get("/api/schedules")) == {"schedules": [stored]}
     changed = ok(http.post("/api/schedules", json=SCHEDULE))["schedule"]
     assert (changed["queue"], changed["source"], changed["enabled"]) == ("default", "command", False)

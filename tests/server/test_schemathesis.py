@@ -20,6 +20,8 @@ import pytest
 import dibs
 from dibs.server import rate_limits
 
+LIMIT = "limit-of-the-test"
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = int(os.environ.get("STRESS_EXAMPLES", "0"))
 SEED = int(os.environ.get("STRESS_SEED", "0")) or (random.SystemRandom().randrange(1, 10**6) if EXAMPLES else 1)
@@ -37,6 +39,7 @@ def test_every_response_conforms_to_the_description(
 ) -> None:
     # Schemathesis asks each operation without a key, too; an address that does so often is refused before it is asked.
     monkeypatch.setattr(rate_limits, "MAX_FAILURES", 10**9)
+    app.set_limit(LIMIT, max=1000)
     server = serve(keys=True)
     key = server.key("admin")
     phases, examples = ("examples,coverage,fuzzing,stateful", EXAMPLES) if EXAMPLES else SHORT[engine]
@@ -72,6 +75,7 @@ def schemathesis(folder: Path, url: str, key: dibs.MintedKey, *options: str) -> 
             **os.environ,
             "SCHEMATHESIS_HOOKS": "tests.server.schemathesis_hooks",
             "DIBS_TEST_OWN_KEY": key.about.id,
+            "DIBS_TEST_LIMIT": LIMIT,
             "PYTHONPATH": str(ROOT),
         },
         capture_output=True,

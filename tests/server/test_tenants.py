@@ -35,8 +35,8 @@ STREAMS = {"/api/events", "/live"}
 HINTS = {"/api/wakeups"}
 """Endpoints that report to every key that something changed, and not what."""
 
-SHARED = {"/api/task-types", "/api/task-types/{name:name}"}
-"""Task types belong to the store: every key with the scope `read` sees them."""
+SHARED = {"/api/task-types", "/api/task-types/{name:name}", "/api/task-types/{name:name}/settings"}
+"""Task types and their settings belong to the store: every key with the scope `read` sees them."""
 
 
 def fill(app: Any, queue: str, *, name: str) -> dict[str, list[Any]]:
@@ -53,6 +53,9 @@ def fill(app: Any, queue: str, *, name: str) -> dict[str, list[Any]]:
     app.keep_checkpoint(claims[3], name, name)
     app.heartbeat(f"{name}-worker", queues=[queue], metadata={"host": name})
     app.set_schedule(name, "0 3 * * *", name, params={name: name}, queue=queue)
+    app.set_limit(f"{name}-limit", max=1000)
+    app.set_queue(queue, fair=True, limits=[f"{name}-limit"])
+    app.set_group(queue, name, weight=3)
     flows = [flow(app, queue, name), flow(app, queue, name, drive=False)]
     every = [each.id for each in app.list_tasks(limit=1000) if each.queue == queue]
     return {"tasks": sorted({*every, *made}), "workflows": flows, "names": [name, queue, f"{name}-worker"]}
@@ -86,6 +89,7 @@ def asked_for(method: str) -> list[str]:
 
 def places(ours: dict[str, list[Any]]) -> Iterator[str]:
     """Every address that can be looked at, with what a path names."""
+    yield f"/api/limits/{ours['names'][0]}-limit"
     for path in asked_for("GET"):
         if "{path" in path or "signin" in path or "/static" in path:
             continue
@@ -149,8 +153,9 @@ def tenant(open_app: Callable[..., Any], url: str, clock: Clock) -> Any:
 
 
 def test_changes_in_other_queues_change_no_response_to_a_limited_key(
-    lodge: Callable[..., Served], tenant: Any, clock: Clock
+    lodge: Callable[..., Served], tenant: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dibs.server.dashboard.search.MAX_SECONDS", 60)  # a search that takes longer shows no count
     ours = fill(tenant, "ours", name="lion")
     alone = told(lodge(keys=True, clock=clock), ours)
     fill(tenant, SECRET, name=SECRET)
@@ -184,6 +189,7 @@ def foreign(app: Any, theirs: dict[str, list[Any]]) -> list[Any]:
         [worker for worker in app.workers() if worker.queues == [SECRET]],
         [plan for plan in app.schedules() if plan.queue == SECRET],
         [(queue.name, queue.paused) for queue in app.queues() if queue.name in (SECRET, SECRETS)],
+        [app.limits(), app.queue_settings(), app.groups(SECRET)],
         [(key.id, key.revoked_at) for key in app.keys()],  # noqa: SIM118 - a method of the client
     ]
 
@@ -197,10 +203,13 @@ def addresses(path: str, theirs: dict[str, list[Any]]) -> list[tuple[str, str]]:
         pairs = [(path, path)]
     part = "params" if "whole" in path else None
     return [
-        (known.replace("{name:name}", part or SECRET).replace("{id:name}", SECRET),
-         unknown.replace("{name:name}", part or "nobody").replace("{id:name}", "nobody"))
-        for known, unknown in pairs
-    ]  # fmt: skip
+        (named(known, part or SECRET, SECRET), named(unknown, part or "nobody", "nobody")) for known, unknown in pairs
+    ]
+
+
+def named(path: str, name: str, key: str) -> str:
+    """The path with these names of a resource and of a key."""
+    return path.replace("{name:name}", name).replace("{id:name}", key).replace("{group:name}", SECRET)
 
 
 def alike(text: str) -> str:
@@ -301,6 +310,40 @@ def test_a_finalizer_gets_the_results_of_its_own_queues_from_a_limited_key(keyed
     for queues, names in ((["ours"], ["ours"]), ([SECRET, "ours"], ["ours", SECRET]), (None, ["ours", SECRET])):
         answer = keyed.client("work", queues=queues).get(f"/api/tasks/{finalizer}/results")
         assert [each["name"] for each in answer.json()["results"]] == names
+
+
+def test_a_finalizer_gets_the_ends_of_the_steps_of_its_own_queues_from_a_limited_key(
+    keyed: Served, app: dibs.Dibs
+) -> None:
+    steps = [
+        dibs.NewStep(name="ours", task=dibs.NewTask("a", queue="mine")),
+        dibs.NewStep(name=SECRET, task=dibs.NewTask("b", queue="theirs", max_attempts=1)),
+    ]
+    end = dibs.NewTask("end", queue="mine")
+    flow = app.start_workflow(
+        dibs.NewWorkflow(name=SECRET, steps=steps, on_failure="continue", finalizer=end, finalize_when="always")
+    )
+    app.complete(app.claim("w", queues=["mine"]))  # type: ignore[arg-type]
+    app.fail(app.claim("w", queues=["theirs"]), SECRET)  # type: ignore[arg-type]
+    app.upkeep()
+    answer = keyed.client("work", queues=["mine"]).get(f"/api/tasks/{flow.finalizer_id}/execution")
+    assert answer.status_code == 200
+    assert SECRET not in answer.text
+    execution = answer.json()["execution"]
+    assert [step["name"] for step in execution["steps"]] == ["ours"]
+    assert execution["status"] == "failed"
+
+
+def test_states_and_tasks_of_other_queues_are_not_read_by_a_limited_key(keyed: Served, app: dibs.Dibs) -> None:
+    ids = [app.enqueue("a", queue=queue).id for queue in ("mine", "theirs", "mine")]
+    limited = keyed.client("read", queues=["mine"])
+    states = limited.post("/api/tasks/states", json={"ids": ids}).json()["states"]
+    assert states == {"pending": [ids[0], ids[2]]}
+    tasks = limited.post("/api/tasks/read", json={"ids": ids[::-1]}).json()["tasks"]
+    assert [task["id"] for task in tasks] == [ids[2], ids[0]]
+    assert keyed.client("work").post("/api/tasks/states", json={"ids": ids}).status_code == 403
+    assert limited.post("/api/tasks/states", json={"ids": []}).status_code == 400
+    assert limited.post("/api/tasks/states", json={"ids": [1] * 10_001}).status_code == 400
 
 
 def test_a_heartbeat_of_a_limited_key_changes_no_worker_of_another_queue(keyed: Served, app: dibs.Dibs) -> None:

@@ -15,7 +15,9 @@ from pathlib import Path
 import dibs
 from dibs import Event, State, Task, Verdict
 from dibs.model.history import HistoryEntry
-from dibs.observe.verify import Acknowledged, Code, Violation, verify
+from dibs.observe.limits_check import LimitsRecord
+from dibs.observe.verify import Acknowledged, verify
+from dibs.observe.violations import Code, Violation
 from tests.stress.reply_log import ENQUEUED, REFUSED, acknowledged, lines
 
 PAGE = 1000
@@ -59,11 +61,12 @@ def check(
     *,
     deaths: Mapping[str, list[Death]] | None = None,
     also_told: Iterable[Acknowledged] = (),
+    limits: LimitsRecord | None = None,
 ) -> Findings:
     """Check the run whose members wrote into this folder; all of them must have ended."""
     heard = Heard.read(folder)
     history = (entry for page in pages(app) for entry in page)
-    return judge(history, stored(app), [*heard.told, *also_told], heard, deaths or {}, doctor(app))
+    return judge(history, stored(app), [*heard.told, *also_told], heard, deaths or {}, doctor(app), limits)
 
 
 def judge(
@@ -73,11 +76,12 @@ def judge(
     heard: Heard,
     deaths: Mapping[str, list[Death]],
     ills: Iterable[str] = (),
+    limits: LimitsRecord | None = None,
 ) -> Findings:
     """The verdict on a recorded run."""
     found = Findings(refused=len(heard.refused))
     watched = _Watched(found, heard, deaths)
-    report = verify(map(watched.enter, history), tasks=map(watched.hold, tasks), acknowledged=told)
+    report = verify(map(watched.enter, history), tasks=map(watched.hold, tasks), acknowledged=told, limits=limits)
     found.operations = report.operations + len(told) + len(heard.refused)
     for violation in report.violations:
         _count(found, violation)

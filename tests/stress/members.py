@@ -18,8 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 import dibs
 from dibs import (
@@ -38,7 +41,9 @@ from dibs import (
     Released,
     State,
     StoreError,
+    Task,
 )
+from tests.stress import limited
 from tests.stress.reply_log import ENQUEUED, REFUSED, TROUBLE, ReplyLog
 
 T = TypeVar("T")
@@ -48,6 +53,10 @@ PATIENCE = 90.0
 
 MAX_ATTEMPTS = 1000
 """Of what members enqueue: every death of a worker costs an attempt, and here they die all the time."""
+
+
+FEW = 30
+"""Waiting tasks of a queue with which limits are still reached."""
 
 
 @dataclass(frozen=True)
@@ -129,14 +138,28 @@ class PlainWorker(Member):
     def go_on(self) -> None:
         while not self.stopping.is_set():
             claims = self.claim()
-            if self.sends and len(claims) < self.batch:
-                self.send(2 * self.batch)
+            if self.sends and (count := self.missing(claims)):
+                self.send(count)
             if claims and self.chance.random() < 0.2:
                 self.renew(claims)
             if claims:
                 self.stopping.wait(self.linger)
                 self.report([(claim, self.an_outcome(claim)) for claim in claims])
             self.keep_house()
+
+    def missing(self, claims: Sequence[Claim]) -> int:
+        """How many tasks to send, if few are left. With limits a small batch may also mean that permits are few."""
+        if self.options.get("limited"):
+            return 2 * self.batch if self._asked % 3 == 1 and self.few_wait() else 0
+        return 2 * self.batch if len(claims) < self.batch else 0
+
+    def few_wait(self) -> bool:
+        """True if one of the queues of plain workers is nearly empty."""
+        return any(len(self.insist(partial(self.some_waiting, queue))) < FEW for queue in ("queue-0", "queue-1"))
+
+    def some_waiting(self, queue: str) -> list[Task]:
+        """The newest waiting tasks of this queue."""
+        return self.app.list_tasks(state="pending", queue=queue, limit=FEW)
 
     def report(self, reports: list[tuple[Claim, Outcome]]) -> None:
         """Send the outcomes once or repeatedly: a repeated outcome gets a reply each time, and is written once."""
@@ -217,7 +240,7 @@ class Sender(Member):
 
 def send_batch(member: Member, name: str, count: int) -> None:
     """That many tasks in one transaction, with keys made of the name, until it is acknowledged."""
-    make = a_nap if member.options.get("naps") else a_task
+    make = a_nap if member.options.get("naps") else a_limited_task if member.options.get("limited") else a_task
     new = [make(member, name, n) for n in range(count)]
     tasks = member.insist(lambda: member.app.enqueue_many(new))
     member.replies.write(ENQUEUED, [task.id for task in tasks], [task.key for task in tasks])
@@ -229,6 +252,12 @@ def a_task(member: Member, name: str, n: int) -> NewTask:
     params = {"of": name, "padding": "x" * size} if size else {"of": name}
     queue = f"queue-{n % 2}"
     return NewTask("t", params, key=f"{name}-{n}", priority=n % 3, max_attempts=MAX_ATTEMPTS, queue=queue)
+
+
+def a_limited_task(member: Member, name: str, n: int) -> NewTask:
+    """As `a_task`, with limits and a group that follow from its key, so that a repetition has the same."""
+    options = limited.options_of(f"{name}-{n}")
+    return msgspec.structs.replace(a_task(member, name, n), **options)
 
 
 def a_nap(member: Member, name: str, n: int) -> NewTask:
@@ -275,10 +304,15 @@ def work(role: Role) -> int:
     """A real worker, with the handlers of handlers.py."""
     from tests.stress import handlers
 
-    handlers.app.use_url(role.url)
+    return work_with(handlers.app, role)
+
+
+def work_with(app: dibs.Dibs, role: Role) -> int:
+    """A real worker, with the handlers of this app."""
+    app.use_url(role.url)
     options = {"lease": 1.0, "upkeep_every": 0.3, "concurrency": 4, "poll": 0.1, **role.options}
-    with handlers.app:
-        return handlers.app.worker(worker_id=role.name, **options).run()
+    with app:
+        return app.worker(worker_id=role.name, **options).run()
 
 
 def kind_of(role: Role) -> Callable[[Role], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -86,7 +87,7 @@ class Member:
 
     def thaw(self) -> None:
         """Let the process continue."""
-        if self.deaths and self.is_alive:
+        if self.deaths and self.deaths[-1].until == math.inf and self.is_alive:
             self.deaths[-1].until = time.time()
         self.signal(signal.SIGCONT)
 

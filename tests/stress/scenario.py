@@ -18,6 +18,7 @@ from dibs import Completed
 from dibs.observe.verify import Acknowledged, dump
 from tests.helpers.consistency import percentile
 from tests.stress.checking import Findings, check, pages
+from tests.stress.limited import Limits
 from tests.stress.process_group import ProcessGroup
 
 T = TypeVar("T")
@@ -117,6 +118,8 @@ class Stage:
         self.short = seconds is None
         self.checks: list[Callable[[dibs.Dibs], Iterable[str]]] = []
         """More to be looked at once all is done; each gives what is wrong."""
+        self.limits: Limits | None = None
+        """The limits of the tasks of plain workers and senders. A scenario sets it before it starts processes."""
         self._serve, self._url = serve, None if serve else database
         self.seconds, self._show = seconds, show
         self._stack = contextlib.ExitStack()
@@ -156,6 +159,10 @@ class Stage:
         """
         if self.short and kind in ("plain", "sender"):
             options.setdefault("linger", SHORT_LINGER)
+        if self.limits is not None:
+            self.limits.begin(self.database)
+            if kind in ("plain", "sender"):
+                options.setdefault("limited", True)
         group = ProcessGroup(kind, url or self.url, self.folder, self.chance, **options)
         self._groups.append(group)
         group.start(count)
@@ -191,7 +198,8 @@ class Stage:
             settle(app)
             self._show("checking")
             deaths = {name: at for group in self._groups for name, at in group.deaths().items()}
-            found = check(app, self.folder, deaths=deaths, also_told=self.tally.acknowledged)
+            limits = None if self.limits is None else self.limits.record(app)
+            found = check(app, self.folder, deaths=deaths, also_told=self.tally.acknowledged, limits=limits)
             for look in self.checks:
                 for what in look(app):
                     found.wrong(what)

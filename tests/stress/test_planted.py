@@ -134,7 +134,7 @@ def refuse_what_was_written(run: Recording) -> None:
 
 def leave_the_result_of_a_stale_token(run: Recording) -> None:
     task = run.a_completed_task()
-    run.tasks[task] = msgspec.structs.replace(run.tasks[task], result={"token": run.tasks[task].token - 1})
+    run.tasks[task] = msgspec.structs.replace(run.tasks[task], raw_result={"token": run.tasks[task].token - 1})
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_every_peer_has_pinned_versions_and_an_adapter_for_every_measurement(pee
 
 
 def test_no_adapter_needs_dibs() -> None:
-    modules = {path: _imported(path) for path in QUEUES.glob("*_queue.py") if path.name != "dibs_queue.py"}
+    modules = {path: _imported(path) for path in QUEUES.glob("*_queue.py") if not path.name.endswith("dibs_queue.py")}
 
     assert [path.name for path, names in modules.items() if "dibs" in names] == []
 

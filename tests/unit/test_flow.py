@@ -9,8 +9,9 @@ import pytest
 
 import dibs
 from dibs import AsyncDibs, Dibs, Failure, InvalidGraph, InvalidValue, NewWorkflow, Results, State, StepResult
-from dibs.codec import MAX_NAME
+from dibs.json_values import MAX_NAME
 from dibs.model.workflow import NewStep
+from dibs.workflow.async_flow import AsyncFlow
 from dibs.workflow.builder import Flow, StepRef
 
 app = Dibs("sqlite:///nowhere.db")  # never opened
@@ -241,7 +242,7 @@ def test_a_stored_flow_is_not_entered_again() -> None:
         return a_workflow()
 
     async def main() -> None:
-        async with Flow(NewWorkflow(name="order"), start) as flow:
+        async with AsyncFlow(NewWorkflow(name="order"), start) as flow:
             pass
         with pytest.raises(InvalidValue, match="workflow 7 is already stored"):
             async with flow:
@@ -262,14 +263,14 @@ def test_an_async_flow_is_entered_with_async_with() -> None:
             stored.append(new)
             return a_workflow()
 
-        async with Flow(NewWorkflow(name="order"), start) as flow:
+        async with AsyncFlow(NewWorkflow(name="order"), start) as flow:
             flow.step(fetch, "x")
             with flow.workflow("pages") as pages:
                 pages.step(render)
         assert [shape(new) for new in stored] == [{"fetch": [], "pages": []}]
         assert flow.id == 7
         with pytest.raises(ZeroDivisionError):
-            async with Flow(NewWorkflow(name="order"), start):
+            async with AsyncFlow(NewWorkflow(name="order"), start):
                 _ = 1 / 0
         assert len(stored) == 1
         with (

@@ -1,53 +1,54 @@
-"""The history follower moves across visible ids in order, stops before a gap, and gives a gap up after its timeout."""
+"""The history follower moves across visible ids in order, and stops before a gap until nobody can fill it any more."""
 
 from __future__ import annotations
-
-import time
-
-import pytest
 
 from dibs.history_follower import HistoryFollower, before_first_gap
 
 
 def test_the_position_moves_across_ids_without_a_gap() -> None:
-    follower = HistoryFollower(4, gap_timeout=60)
-    assert follower.advance([5, 6, 7], newest=7) == 3
-    assert follower.position == 7
+    follower = HistoryFollower(4)
+    assert follower.advance([5, 6, 7]) == 3
+    assert (follower.position, follower.stopped) == (7, False)
 
 
 def test_the_position_stops_before_a_gap_until_the_gap_is_filled() -> None:
-    follower = HistoryFollower(4, gap_timeout=60)
-    assert follower.advance([5, 7, 8], newest=8) == 1
-    assert follower.position == 5
-    assert follower.advance([6, 7, 8], newest=8) == 3
-    assert follower.position == 8
+    follower = HistoryFollower(4)
+    assert follower.advance([5, 7, 8]) == 1
+    assert (follower.position, follower.stopped) == (5, True)
+    assert follower.advance([6, 7, 8]) == 3
+    assert (follower.position, follower.stopped) == (8, False)
 
 
-def test_a_gap_is_given_up_after_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    follower = HistoryFollower(4, gap_timeout=2)
-    assert follower.advance([6, 7], newest=7) == 0
-    now = 101.9
-    assert follower.advance([6, 7, 9], newest=9) == 0
-    now = 102.0
-    assert follower.advance([6, 7, 9], newest=9) == 2  # the gap before 9 is younger
-    now = 103.9
-    assert follower.advance([9], newest=9) == 1
+def test_a_gap_without_writers_is_passed_from_the_next_read_on() -> None:
+    follower = HistoryFollower(4)
+    assert follower.advance([6, 7]) == 0
+    assert follower.note_writers(7, [])
+    assert follower.advance([6, 7, 9]) == 2  # the gap before 9 was not visible when the writers were read
 
 
-def test_ids_beyond_the_page_age_with_the_ids_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    follower = HistoryFollower(4, gap_timeout=2)
-    assert follower.advance([5, 6], newest=9) == 2
-    now = 102.0
-    assert follower.advance([7, 9], newest=9) == 2
+def test_a_gap_is_passed_when_all_writers_that_were_seen_with_it_have_ended() -> None:
+    follower = HistoryFollower(4)
+    assert follower.advance([6]) == 0
+    assert not follower.note_writers(6, ["a", "b"])
+    assert not follower.note_writers(6, ["b", "c"])
+    assert follower.advance([6]) == 0
+    assert follower.note_writers(9, ["c", "d"])  # these began later, and have ids behind 6
+    assert follower.advance([6, 9]) == 1
 
 
-def test_with_a_single_writer_no_gap_is_waited_for() -> None:
-    follower = HistoryFollower(4, gap_timeout=0)
-    assert follower.advance([6, 9], newest=9) == 2
+def test_the_writers_of_one_gap_do_not_count_for_the_next_one() -> None:
+    follower = HistoryFollower(4)
+    follower.advance([6])
+    assert follower.note_writers(6, [])
+    assert follower.advance([6, 8]) == 1
+    assert not follower.note_writers(8, ["a"])
+    assert follower.note_writers(8, ["b"])
+
+
+def test_gaps_before_a_given_id_are_not_waited_for() -> None:
+    follower = HistoryFollower(4)
+    follower.skip_to(9)
+    assert follower.advance([6, 9, 11]) == 2
     assert follower.position == 9
 
 

@@ -42,6 +42,17 @@ def test_transitions_are_added_to_the_counts_of_their_queue() -> None:
     assert board.of()["pending"] == 6
 
 
+def test_tasks_that_move_to_another_queue_are_counted_there() -> None:
+    board = counted(("mail", State.PENDING, 3, 9.0))
+    before = board.version(["mail"]), board.version(["images"])
+    board.move([TransitionCount("images", Event.CHANGED, State.PENDING, State.SCHEDULED, 2, "mail")], 101 * SECOND)
+    assert (board.of(["mail"])["pending"], board.of(["images"])["scheduled"], board.of()["pending"]) == (1, 2, 1)
+    assert board.version(["mail"]) > before[0]
+    assert board.version(["images"]) > before[1]
+    board.move([TransitionCount("images", Event.CHANGED, State.PENDING, State.PENDING, 1, "mail")], 102 * SECOND)
+    assert (board.oldest(["mail"]), board.oldest(["images"])) == (None, 0.0)
+
+
 def test_pruned_tasks_are_subtracted_from_the_total_at_once_and_never_make_it_negative() -> None:
     board = counted(("mail", State.COMPLETED, 3, None))
     board.move([pruned(None, 2)], 101 * SECOND)

@@ -22,19 +22,31 @@ ONLY = {
     "sqlite": {
         "append_history",  # it cannot update one table and insert into another in one statement
         "enqueue_history",  # the same, for all new tasks at once
+        "enqueued_columns",
+        "enqueue_scoped",  # keys that end need more columns, which cost every row
+        "taken_keys",  # under the write lock the keys can be looked up before the insert
+        "due_again",
         "last_id",  # the ids of new tasks are counted under the write lock
         "schema",  # the schema that holds the tasks: the file, the temporary tables, or an attached file
         "create_random_index",  # in the transaction that begins the order; PostgreSQL would have to stop all writers
         "number_new",  # plain values are inserted, and numbered afterwards where a random order is in use
+        "enqueue_limited",  # plain values are inserted, and those of limits only where a task has them
+        "next_pair",  # backlogs are found by small probes, one statement each
+        "waited",  # RETURNING does not see the rows of FROM
         "next_queue",  # streams are found and read by small probes, one statement each
         "next_level",
         "first_level",
-        "stream_levels",
+        "next_attempts",
         "read_streams",
+        "part_of_stream",
+        "filtered_part_of_stream",
+        "create_stream_index",  # as create_random_index
         "read_numbers",
         "cut_streams",
         "paused_of",
         "queue_is_open",
+        "type_is_open",
+        "also_paused",
         "beyond_numbers",
         "random_order",  # the state of a random order; on PostgreSQL a part of the claim
         "advance_random_order",
@@ -47,17 +59,17 @@ ONLY = {
         "leave_tasks",  # what a recovery clears; on PostgreSQL the statement that recovers clears it
         "note_finalization",  # PostgreSQL does it in the SQL function that claims
         "leave_finalization",  # the same
-        "begin_finalizer",
-        "begin_finalizer_step",
     },
     "postgres": {
-        "enqueue_keyless",  # without keys a cheaper statement will do; SQLite looks for keys before it inserts
+        "same_limits",  # the INSERT compares the version of the limits; SQLite reads it before, under the lock
+        "registered",
+        "limited_work",  # a part of the claim; on SQLite a statement of its own
+        "watchers_of_counters",  # one statement for all counters, queues and types; on SQLite one for each
         "moment",  # fragments: time, history, streams and candidates are parts of one statement
         "noted",
         "first_in_order",
         "first_in_levels",
-        "age_in_store",  # the expressions that keep the planner on an index
-        "number_in_stream",
+        "number_in_stream",  # the expression that keeps the planner on an index
         "any_priority",
         "any_age",
         "any_number",
@@ -81,9 +93,18 @@ ONLY = {
         "left_by_random",
         "beyond_walk",
         "in_open_queue",
-        "in_named_queues",
-        "of_named_types",
-        "with_attempts_left",
+        "pairs_named",
+        "attempts_found",
+        "request_index",  # SQLite creates an index at once; here upkeep builds it beside all writers
+        "requested_indexes",
+        "overdue_indexes",
+        "note_index_built",
+        "note_index_error",
+        "owns_tasks",
+        "being_built",
+        "of_open_type",
+        "is_open",
+        "paused",
         "random_candidates",
         "after_random",
         "random_place",
@@ -105,17 +126,28 @@ ONLY = {
         "late_moves",
         "peek",  # on SQLite the same probes as for a claim
         "database_health",  # SQLite reports the sizes of its files
+        "task_writers",  # on SQLite no other transaction writes
+        "writers_left",
+        "writes_tasks",
+        "pause_briefly",
+        "named",  # SQLite reads the items first
     },
 }
 
 # Words that the code fills in from fixed tables; every other placeholder is a fragment.
 WORDS = {
+    "in_queues",
+    "in_types",
+    "unlimited",
+    "which",
     "order",
     "beyond",
     "levels",
     "within",
     "index",
+    "kept",
     "columns",
+    "other_column",
     "key",
     "rate",
     "count",
@@ -126,22 +158,22 @@ WORDS = {
     "conditions",
     "argument",
     "holder_columns",
-    "which",
     "step_condition",
     "rows",
     "condition",
     "body",
     "after",
     "bound",
+    "collated",
     "column",
     "cut",
     "first",
-    "in_queues",
+    "tasks_to_park",
     "in_stream",
-    "in_types",
     "left",
     "names",
-    "not_paused",
+    "of_name",
+    "part",
     "number",
     "numbered",
     "passes",
@@ -164,6 +196,9 @@ ASSEMBLED = {
     "f'LISTEN {CHANNEL}'",
     "f\"SELECT current_setting('transaction_read_only'), {doing}\"",  # NULL, or the notification
     "f'SHOW {name}'",  # the three names stand in the loop above it
+    "f'CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON dibs_tasks {DEFINITIONS[name]}'",  # a name of STREAM_INDEXES
+    "f'DROP INDEX CONCURRENTLY IF EXISTS {name}'",  # the same
+    "f'SELECT pg_try_advisory_xact_lock({LOCK})'",
     "f'PRAGMA incremental_vacuum({PAGES_A_ROUND})'",
     "f'DROP TABLE temp.\"{name}\"'",  # the names of dibs' own tables, as SQLite lists them
 }
@@ -339,10 +374,11 @@ def test_no_executed_sql_is_built_in_place() -> None:
 
 def test_the_sql_of_a_list_contains_only_the_names_of_its_filters() -> None:
     from dibs.model.search import TaskFilter
+    from dibs.store.operations.flow import RulesCache
     from dibs.store.operations.inspect import Inspect
 
     odd = "'; DROP TABLE dibs_tasks; --"
-    steps = Inspect().list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()
+    steps = Inspect(RulesCache()).list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()
     statement = next(steps)
     conditions = ("conditions", "AND state = :state AND type = :type AND queue = :queue AND id < :cursor")
     assert statement.words == (conditions, ("limit", "100"))

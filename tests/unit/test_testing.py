@@ -539,3 +539,79 @@ def test_assert_nothing_enqueued_lists_the_waiting_tasks(app: App, box: Sandbox)
     now(app.enqueue("ship"))
     with pytest.raises(AssertionError, match=r"ship\(\)"):
         box.assert_nothing_enqueued()
+
+
+# Limits
+
+
+def test_the_limits_that_the_app_declares_hold_in_the_sandbox(app: App) -> None:
+    app.limit("stripe", max=1)
+
+    @app.task(limits=["stripe"])
+    def charge() -> None: ...
+
+    with isolated(app) as box:
+        first, _ = now(app.enqueue_many([charge.new(), charge.new()]))
+        held = now(app.claim("somebody"))
+        assert (held.task_id, now(app.claim("another"))) == (first.id, None)
+        assert [limit.source for limit in now(app.limits())] == ["code"]
+        assert box.drain() == []
+        now(app.complete(held))
+        assert len(box.drain()) == 1
+
+
+def test_a_limit_that_is_declared_inside_the_block_holds(app: App) -> None:
+    with isolated(app) as box:
+        app.limit("stripe", max=1)
+        ran: list[int] = []
+
+        @app.task(limits=["stripe"])
+        def charge(n: int) -> None:
+            ran.append(n)
+
+        box.run_now(charge, 1)
+        assert [limit.name for limit in now(app.limits())] == ["stripe"]
+        assert now(app.get_type_settings("charge")).limits == ["stripe"]
+
+
+def test_run_now_beside_a_full_limit_is_refused(app: App) -> None:
+    app.limit("stripe", max=1)
+
+    @app.task(limits=["stripe"])
+    def charge() -> None: ...
+
+    with isolated(app) as box:
+        now(app.enqueue("charge"))
+        held = now(app.claim("somebody"))
+        with pytest.raises(dibs.LimitReached, match="stripe"):
+            box.run_now(charge)
+        now(app.complete(held))
+        box.run_now(charge)
+
+
+def test_drain_runs_what_a_rate_allows_and_moves_the_clock_to_the_next_start_if_asked_to(app: App) -> None:
+    app.limit("mail-api", rate="1/minute", burst=2)
+
+    @app.task(limits=["mail-api"])
+    def send(n: int) -> int:
+        return n
+
+    with isolated(app) as box:
+        began = box.clock.now
+        now(app.enqueue_many([send.new(n) for n in range(5)]))
+        assert len(box.drain()) == 2
+        assert len(box.enqueued(send)) == 3
+        box.clock.advance(60)
+        assert len(box.drain()) == 1
+        assert len(box.drain(advance=True)) == 2
+        assert box.clock.now - began == timedelta(minutes=3)
+
+
+def test_the_app_stores_its_declarations_in_its_own_store_after_the_block(url: str) -> None:
+    with dibs.Dibs(url) as app:
+        app.limit("stripe", max=1)
+        with isolated(app):
+            app.enqueue("charge", limits=["stripe"])
+        assert app.limits() == []
+        app.enqueue("charge", limits=["stripe"])
+        assert [limit.name for limit in app.limits()] == ["stripe"]

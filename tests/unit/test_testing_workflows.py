@@ -51,6 +51,28 @@ def test_a_drain_runs_a_workflow_to_its_end(app: dibs.Dibs, box: Sandbox) -> Non
     assert app.wait_workflow(flow.id, 0).state is WorkflowState.COMPLETED
 
 
+def test_a_drain_runs_many_tasks_and_the_finalizer_of_a_failed_workflow(app: dibs.Dibs, box: Sandbox) -> None:
+    @app.task(max_attempts=1)
+    def halve(n: int) -> int:
+        if n % 2:
+            raise ValueError(f"{n} is odd")
+        return n // 2
+
+    @app.task
+    def clean_up(ctx: dibs.Context) -> list[str]:
+        return [*ctx.execution.completed, *ctx.execution.failed]
+
+    tasks = halve.map([2, 4])
+    with app.workflow("halves", on_failure="continue") as flow:
+        flow.step(halve, n=2)
+        flow.step(halve, n=3)
+        flow.finalize(clean_up, when="failure")
+    assert box.drain()[-1].result == ["halve", "halve-2"]
+    assert tasks.results(0) == [1, 2]
+    with pytest.raises(dibs.WorkflowFailed, match="3 is odd"):
+        flow.result(0)
+
+
 def test_a_drain_runs_a_recursive_crawl(app: dibs.Dibs, box: Sandbox) -> None:
     @app.task
     def crawl(ctx: dibs.Context, depth: int) -> int:

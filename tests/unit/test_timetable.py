@@ -1,4 +1,4 @@
-"""The timetable of schedules: simple expressions in words, the next ticks, a chart of a day."""
+"""The timetable of schedules: the next ticks, a chart of a day."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from dibs.model.cron import ticks_between, ticks_per_quarter_hour
 from dibs.model.retry import Backoff
 from dibs.model.schedule import CatchUp, Schedule
-from dibs.server.dashboard.timetable import QUARTERS, in_words, next_ticks, quarter, ticks_per_quarter
+from dibs.server.dashboard.timetable import QUARTERS, next_ticks, quarter, ticks_per_quarter
 
 NOW = datetime(2026, 11, 15, 21, 20, 30, tzinfo=UTC)
 START = datetime(2026, 11, 15, 21, 15, tzinfo=UTC)
@@ -36,55 +36,6 @@ def schedule(cron: str, timezone: str = "UTC", **about: Any) -> Schedule:
         "updated_at": NOW,
     }
     return Schedule(**told | about)
-
-
-@pytest.mark.parametrize(
-    ("cron", "words"),
-    [
-        ("* * * * *", "every minute"),
-        ("*/5 * * * *", "every 5 minutes"),
-        ("*/1 * * * *", "every minute"),
-        ("0 * * * *", "every hour, on the hour"),
-        ("@hourly", "every hour, on the hour"),
-        ("5 * * * *", "every hour at minute 5"),
-        ("0 */6 * * *", "every 6 hours"),
-        ("30 */6 * * *", "every 6 hours at minute 30"),
-        ("0 3 * * *", "every day at 03:00"),
-        ("@daily", "every day at 00:00"),
-        ("30 9,17 * * *", "every day at 09:30 and 17:30"),
-        ("30 9 * * 1-5", "Monday to Friday at 09:30"),
-        ("0 8 * * mon", "on Mondays at 08:00"),
-        ("0 8 * * 6,0", "on Saturdays and Sundays at 08:00"),
-        ("0 8 * * 7", "on Sundays at 08:00"),
-        ("*/10 * * * 1,3,5", "every 10 minutes, on Mondays, Wednesdays and Fridays"),
-        ("0 0 1 * *", "on the 1st of every month at 00:00"),
-        ("0 0 22 * *", "on the 22nd of every month at 00:00"),
-        ("0 0 13 * *", "on the 13th of every month at 00:00"),
-        ("0 6 L * *", "on the last day of every month at 06:00"),
-        ("@yearly", "every year on 1 January at 00:00"),
-        ("*/10 * * * * *", "every 10 seconds"),
-        ("* * * * * *", "every second"),
-    ],
-)
-def test_a_simple_cron_expression_is_described_in_words(cron: str, words: str) -> None:
-    assert in_words(cron) == words
-
-
-@pytest.mark.parametrize(
-    "cron",
-    [
-        "*/7 * * * *",
-        "7,22 1-5 * * *",
-        "0 0 1 */2 *",
-        "0 0 1 * 1",
-        "0 0 * * 1#2",
-        "0 0 * * 5L",
-        "0 0 LW * *",
-        "5 0 * * * *",
-    ],
-)
-def test_a_complex_cron_expression_has_no_description_in_words(cron: str) -> None:
-    assert in_words(cron) is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 import dibs
 from dibs import Event, HistoryEntry, State, Task
 from dibs.errors import InvalidValue
-from dibs.observe.verify import Acknowledged, Code, VerifyReport, Violation, dump, load, verify
+from dibs.observe.verify import Acknowledged, VerifyReport, dump, load, verify
+from dibs.observe.violations import Code, Violation
 from tests.helpers.retention import keep
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
@@ -75,7 +76,9 @@ def codes(report: VerifyReport) -> list[Code]:
 
 
 FULL_LIFE = history(
-    entry("enqueued", None, "scheduled"),
+    entry("enqueued", None, "pending"),
+    entry("changed", "pending", "scheduled"),
+    entry("replaced", "scheduled", "scheduled"),
     entry("promoted", "scheduled", "pending"),
     claimed(1, "ann"),
     failed(1, "ann", to="scheduled"),
@@ -96,6 +99,8 @@ FULL_LIFE = history(
     entry("cancel_requested", "claimed", "claimed", 5, "bob"),
     entry("cancelled", "claimed", "cancelled", 5, "bob"),
     retried(5, before="cancelled"),
+    entry("expired", "pending", "cancelled", 5),
+    retried(5, before="cancelled"),
     claimed(6, "cid"),
     completed(6, "cid"),
     pruned(6),
@@ -110,7 +115,7 @@ def test_a_history_with_every_event_is_clean_and_counted() -> None:
     assert report.violations == []
     assert report.ok
     assert {e.event for e in FULL_LIFE} == set(Event)
-    assert (report.operations, report.tasks, report.claims, report.completions) == (24, 1, 6, 1)
+    assert (report.operations, report.tasks, report.claims, report.completions) == (28, 1, 6, 1)
 
 
 def test_the_history_of_a_step_is_clean() -> None:
@@ -165,7 +170,7 @@ def test_a_real_history_on_sqlite_is_clean(tmp_path: Path) -> None:
     report = verify(entries, tasks=tasks, acknowledged=answers)
     assert report.violations == []
     assert {e.event for e in entries} == set(Event)
-    assert (report.tasks, report.claims, report.completions) == (6, 8, 1)
+    assert (report.tasks, report.claims, report.completions) == (7, 8, 1)
     # The other three were pruned.
     assert [task.state for task in tasks] == [State.CLAIMED, State.FAILED, State.PENDING]
 
@@ -184,7 +189,7 @@ class Clock:
 
 
 def live_through_everything(app: dibs.Dibs, clock: Clock) -> Iterator[Acknowledged]:
-    """Bring four tasks through every event, and yield the answers that the clients received."""
+    """Bring five tasks through every event, and yield the answers that the clients received."""
     yield from fail_lose_and_complete(app, clock)
     yield from cancel_and_retry(app)
     discard_and_retry(app)
@@ -209,8 +214,10 @@ def discard_and_retry(app: dibs.Dibs) -> None:
 
 
 def fail_lose_and_complete(app: dibs.Dibs, clock: Clock) -> Iterator[Acknowledged]:
-    task = app.enqueue("mail", delay=5)
+    task = app.enqueue("mail", key="k")
+    app.enqueue("mail", key="k", on_conflict="replace")
     yield said("enqueued", 0, None, task.id)
+    app.change(task.id, delay=5, priority=1)
     clock.pass_seconds(5)
     app.promote()
     claim = app.claim_by_id(task.id, "ann")
@@ -228,6 +235,8 @@ def cancel_and_retry(app: dibs.Dibs) -> Iterator[Acknowledged]:
     waiting, running = app.enqueue("mail"), app.enqueue("mail")
     app.cancel(waiting.id)
     app.retry(waiting.id)
+    app.enqueue("mail", expires_at=datetime(2000, 1, 1, tzinfo=UTC))
+    app.upkeep()
     claim = app.claim_by_id(running.id, "ann")
     app.release(claim)
     yield said("released", claim.token, "ann", running.id)
@@ -243,7 +252,7 @@ def cancel_and_retry(app: dibs.Dibs) -> Iterator[Acknowledged]:
 @pytest.mark.parametrize("left_out", range(len(FULL_LIFE)), ids=lambda n: FULL_LIFE[n].event.value)
 def test_a_missing_entry_is_noticed(left_out: int) -> None:
     rest = FULL_LIFE[:left_out] + FULL_LIFE[left_out + 1 :]
-    same_state = {Event.CANCEL_REQUESTED, Event.IGNORED, Event.DISCARDED, Event.RESTORED}
+    same_state = {Event.REPLACED, Event.CANCEL_REQUESTED, Event.IGNORED, Event.DISCARDED, Event.RESTORED}
     silent = FULL_LIFE[left_out].event in same_state  # the task stays where it is, so nothing misses the entry
     assert verify(rest, tasks=[]).ok is silent
 
@@ -258,6 +267,11 @@ def test_a_transition_that_is_not_allowed_is_caught() -> None:
     assert (report.violations[0].task_id, report.violations[0].entry_id) == (1, 2)
 
 
+def test_replacing_a_task_that_has_started_is_not_allowed() -> None:
+    entries = history(ENQUEUED, claimed(1, "ann"), released(1, "ann"), entry("replaced", "pending", "pending", 1))
+    assert codes(verify(entries)) == [Code.MOVE_NOT_ALLOWED]
+
+
 def test_retrying_a_completed_task_is_not_allowed() -> None:
     entries = history(ENQUEUED, claimed(1, "ann"), completed(1, "ann"), retried(1, before="completed"))
     assert codes(verify(entries)) == [Code.MOVE_NOT_ALLOWED]
@@ -265,6 +279,17 @@ def test_retrying_a_completed_task_is_not_allowed() -> None:
 
 def test_pruning_that_changes_the_final_state_is_not_allowed() -> None:
     entries = history(ENQUEUED, claimed(1, "ann"), completed(1, "ann"), entry("pruned", "completed", "failed", 1))
+    assert codes(verify(entries)) == [Code.MOVE_NOT_ALLOWED]
+
+
+def test_a_change_that_blocks_a_task_or_frees_a_step_is_not_allowed() -> None:
+    blocked = history(ENQUEUED, entry("changed", "pending", "blocked"))
+    freed = history(entry("enqueued", None, "blocked"), entry("changed", "blocked", "pending"))
+    assert codes(verify(blocked)) == codes(verify(freed)) == [Code.MOVE_NOT_ALLOWED]
+
+
+def test_a_change_of_a_claimed_task_is_not_allowed() -> None:
+    entries = history(ENQUEUED, claimed(1, "ann"), entry("changed", "claimed", "claimed", 1))
     assert codes(verify(entries)) == [Code.MOVE_NOT_ALLOWED]
 
 

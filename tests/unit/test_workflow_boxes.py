@@ -48,6 +48,16 @@ def test_the_state_of_a_group_follows_from_its_steps() -> None:
     assert shape.fits([alike(State.COMPLETED, list(shape.ids))])
 
 
+def test_of_several_finalizers_the_newest_is_drawn() -> None:
+    steps = WorkflowOutline(
+        [10, 20, 30], ["a", "old", "new"], ["task", "finalizer", "finalizer"], ["t"] * 3, [[]] * 3, True
+    )
+    shape = make(steps, 1)
+    assert [list(group.ids) for group in shape.groups] == [[10], [30]]
+    assert shape.fits([alike(State.COMPLETED, [10, 20]), alike(State.BLOCKED, [30])])
+    assert group_statuses(shape, [alike(State.COMPLETED, [20])])[1] == GroupStatus({}, False)
+
+
 def test_a_finalizer_has_its_own_box_after_all_others() -> None:
     shape = make(outline([[], [0], [], [1]], ["one", "two", "report", "three"], finalizer=2), 3)
     assert [(list(group.ids), list(group.after), group.is_finalizer) for group in shape.groups] == [
@@ -56,6 +66,8 @@ def test_a_finalizer_has_its_own_box_after_all_others() -> None:
         ([40], [1], False),
         ([30], [2], True),
     ]
+    assert shape.has_finalizer(30)
+    assert not shape.has_finalizer(50)
     assert shape.before(40, 3) == ([20], 1)
     assert shape.before(30, 3) == ([], 0)
 

@@ -17,17 +17,21 @@ from dibs import errors
 from dibs.model import claim as model_claim
 from dibs.model import finalization as model_finalization
 from dibs.model.claim import Cancelled, ClaimRef, ClaimRequest, ClaimStatus, Completed, Failed, Filters, Renewed
+from dibs.model.declaration import Declarations, StoredDeclarations
+from dibs.model.execution import Execution, StepEnd
 from dibs.model.finalization import ClaimReason, ExecutionContext, ExecutionStatus, FinalizationAction
 from dibs.model.history import StoreEvent
 from dibs.model.key import NewKey
-from dibs.model.registry import Heartbeat
+from dibs.model.limit import NewLimit, NewQueueSettings, NewTypeSettings, Settled
+from dibs.model.logs import LogFilter, LogLevel, LogLine, LogPage
+from dibs.model.registry import DeclaredSchema, Heartbeat
 from dibs.model.retention import Records, RetentionTarget
 from dibs.model.schedule import DueSchedule, NewSchedule
-from dibs.model.search import BulkResult, DeadFilter, TaskFilter, TaskMatch, TaskPage
+from dibs.model.search import BulkResult, DeadFilter, TaskFilter, TaskMatch, TaskPage, TasksById
 from dibs.model.statistics import Percentiles
-from dibs.model.task import SetAside
+from dibs.model.task import SetAside, State
 from dibs.model.upkeep import Check, Pruned, PrunePosition
-from dibs.model.workflow import NewStep, NewWorkflow, StepKind, StepResult, WorkflowFilter
+from dibs.model.workflow import NewStep, NewWorkflow, StepKind, StepResult, WorkflowFilter, WorkflowState
 from dibs.wire import (
     admin,
     claims,
@@ -35,6 +39,8 @@ from dibs.wire import (
     finalization,
     history,
     keys,
+    limits,
+    logs,
     retention,
     schedules,
     tasks,
@@ -69,18 +75,26 @@ FULL = dibs.Task(
     cancel_requested=True,
     progress=50,
     progress_message="half",
-    result={"r": 1},
+    raw_result={"r": 1},
     error=FAILURE,
     dropped=10,
     workflow_id=99,
     trace=TRACE,
     set_aside=SetAside.DISCARDED,
+    key_scope=dibs.KeyScope.UNTIL_TIME,
+    key_until=NOW + timedelta(seconds=5),
 )
 CLAIM = dibs.Claim(FULL, FULL.token, "w-1", NOW + timedelta(seconds=3))
 WHY = dibs.Explanation(7, dibs.State.SCHEDULED, [dibs.Reason("not_due", "It is not due.")])
 ENTRY = dibs.HistoryEntry(1, 7, dibs.Event.CLAIMED, dibs.State.PENDING, dibs.State.CLAIMED, "w", 2, "me", NOW, {"x": 1})
 BACKOFF = dibs.Backoff(2.0, 60.0)
 NEW = dibs.NewTask("resize", {"a": 1}, "mail", 3, 7, None, LATER, 30.5, "k", BACKOFF, TRACE)
+TASK_CHANGE = dibs.TaskChange(priority=-3, run_at=LATER, queue="mail", params={"a": 1}, tags=["x"], group="acme")
+CHANGE_FOR_MANY = dibs.TaskChange(delay=5.5, tags=[], group="")
+UNIQUE = dibs.NewTask(
+    "t", key="k", key_scope="until_started", on_conflict="replace", delay=5.0, max_delay=60.0, request="r-1"
+)
+TIMED = dibs.NewTask("t", key="k", key_for=3600.0, on_conflict="keep")
 STEPS = [
     NewStep(name="a", task=dibs.NewTask("fetch", {"x": 1}, "mail", delay=3), after=[]),
     NewStep(
@@ -135,6 +149,8 @@ STEP = dibs.Step(
     error=FAILURE,
     workflow_id=8,
 )
+STEP_END = StepEnd(7, "a", State.FAILED, ignored=True, started=False, error=FAILURE)
+EXECUTION = Execution(3, "order", WorkflowState.FAILED, "deadline", FAILURE, [STEP_END])
 RESULT = StepResult(1, "a", "resize", dibs.State.COMPLETED, [1], FAILURE)
 SCHEDULE = dibs.Schedule(
     name="nightly",
@@ -156,6 +172,8 @@ SCHEDULE = dibs.Schedule(
     last_at=NOW + timedelta(seconds=3),
     last_task_id=12,
     last_error="no",
+    limits=["stripe"],
+    group="acme",
 )
 NEW_SCHEDULE = NewSchedule(
     name="nightly",
@@ -170,16 +188,36 @@ NEW_SCHEDULE = NewSchedule(
     max_attempts=4,
     timeout=3.5,
     backoff=BACKOFF,
+    limits=["stripe"],
+    group="acme",
 )
 QUEUE = dibs.QueueInfo("mail", True, NOW, {"pending": 1})
+PAUSED_TYPE = dibs.PausedType("resize", NOW)
 WORKER = dibs.WorkerInfo("w", "i", dibs.WorkerState.ACTIVE, ["q"], ["t"], {"h": 1}, NOW, LATER, None, [7])
-KIND = dibs.TaskType("resize", 2, {"type": "object"}, {"a": 1}, NOW)
+KIND = dibs.TaskType("resize", 2, {"type": "object"}, {"a": 1}, NOW, LATER, "code")
 STATS = dibs.Stats(
     {"p": 1}, {"q": {"p": 1}}, {"t": {"p": 1}}, 3.5, {"c": 1}, {"c": 2}, Percentiles(1, 2, 3), Percentiles(), 4
 )
 KEY = dibs.ApiKey(
     "abcdefghijkl", "ci", (dibs.Scope.READ,), ("mail",), dibs.RateLimit(7, 3600.0), NOW, "me", LATER, NOW, LATER
 )
+LIMIT = dibs.Limit(
+    name="stripe",
+    max=2,
+    rate="100/minute",
+    burst=10,
+    per="group",
+    source="command",
+    created_at=NOW,
+    updated_at=LATER,
+    used=3,
+    waiting=4,
+    declared={"max": 5},
+)
+LIMIT_GROUPS = [dibs.LimitGroup("stripe", None, 1, 2, LATER), dibs.LimitGroup("stripe", "acme", 3, 4)]
+QUEUE_SETTINGS = dibs.QueueSettings("mail", True, ["stripe"], "command", NOW, {"fair": False})
+TYPE_SETTINGS = dibs.TypeSettings("charge", ["stripe"], "tenant", "code", NOW, {"limits": ["stripe"]})
+GROUPS = [dibs.GroupInfo("mail", None, 2.0, 1), dibs.GroupInfo("mail", "acme", 3.0, 4)]
 RULE = dibs.RetentionRule(Records.FAILED, 3.5, "mail", None, None, NOW, "me")
 CHANGE = dibs.RetentionChange(1, NOW, "me", Records.FAILED, None, True, None, None, "order")
 TARGET = RetentionTarget(records="failed", workflow="order")
@@ -221,6 +259,17 @@ CLAIM_REQUEST = ClaimRequest(
 FAILED = Failed(dibs.Failure("E", "m", "t"), 3.5, True)
 EXPIRING_KEY = NewKey(name="ci", scopes=["read"], expires_in=3.5)
 
+NEW_LIMIT = NewLimit(name="stripe", max=2, rate="100/minute", burst=10, per="group")
+NEW_QUEUE_SETTINGS = NewQueueSettings(queue="mail", fair=False, limits=[])
+NEW_TYPE_SETTINGS = NewTypeSettings(type="charge", limits=["stripe"], group_by="")
+DECLARATIONS = Declarations(
+    limits=[NEW_LIMIT],
+    queues=[NEW_QUEUE_SETTINGS],
+    types=[NewTypeSettings(type="charge", limits=["stripe"], group_by="tenant")],
+)
+DECLARED_SCHEMAS = [DeclaredSchema("resize", {"type": "object"}), DeclaredSchema("other", None)]
+STORED_DECLARATIONS = StoredDeclarations(refused=[], removed=["stripe"], unsettled=True)
+
 ANSWERS: list[tuple[Any, Any]] = [
     (tasks.Failure, FAILURE),
     (tasks.Task, PENDING),
@@ -228,9 +277,12 @@ ANSWERS: list[tuple[Any, Any]] = [
     (tasks.Page, TaskPage([FULL, PENDING], 7, 2)),
     (tasks.OneTask, FULL),
     (tasks.ManyTasks, [FULL, PENDING]),
+    (tasks.FoundTasks, TasksById([FULL, PENDING], [9])),
+    (tasks.TaskStates, {7: State.PENDING, 8: State.FAILED}),
     (tasks.ChangedTask, FULL),
     (tasks.Created, msgspec.structs.replace(FULL, deduplicated=True)),
-    (tasks.CreatedBatch, [FULL, msgspec.structs.replace(PENDING, deduplicated=True)]),
+    (tasks.Created, msgspec.structs.replace(FULL, deduplicated=True, replaced=True)),
+    (tasks.CreatedBatch, [FULL, msgspec.structs.replace(PENDING, deduplicated=True, replaced=True)]),
     (tasks.Backoff, BACKOFF),
     (tasks.MovedTasks, BulkResult(3, 9)),
     (tasks.Redriven, 3),
@@ -253,6 +305,9 @@ ANSWERS: list[tuple[Any, Any]] = [
     (workflows.Steps, [STEP]),
     (workflows.StepResult, RESULT),
     (workflows.Results, [RESULT]),
+    (workflows.StepEnd, STEP_END),
+    (workflows.Execution, EXECUTION),
+    (workflows.OneExecution, EXECUTION),
     (finalization.FinalizationClaim, GRANTED),
     (finalization.UnknownWorkflow, GRANTED),
     (finalization.NotClaimed, GRANTED),
@@ -270,12 +325,15 @@ ANSWERS: list[tuple[Any, Any]] = [
     (schedules.DueSchedules, [DueSchedule(SCHEDULE, LATER)]),
     (admin.Queue, QUEUE),
     (admin.Queues, [QUEUE]),
+    (admin.PausedType, PAUSED_TYPE),
+    (admin.PausedTypes, [PAUSED_TYPE]),
     (admin.Worker, WORKER),
     (admin.Workers, [WORKER]),
     (admin.TaskType, KIND),
     (admin.RegisteredType, KIND),
     (admin.OneType, KIND),
     (admin.TaskTypes, [KIND]),
+    (admin.StoredSchemas, []),
     (admin.Percentiles, Percentiles(0.1, 0.2, 0.3)),
     (admin.Stats, STATS),
     (admin.OneStats, STATS),
@@ -290,6 +348,20 @@ ANSWERS: list[tuple[Any, Any]] = [
     (retention.ChangedRule, RULE),
     (retention.RetentionChange, CHANGE),
     (retention.RetentionChanges, [CHANGE]),
+    (limits.Limit, LIMIT),
+    (limits.OneLimit, LIMIT),
+    (limits.ChangedLimit, LIMIT),
+    (limits.Limits, [LIMIT, msgspec.structs.replace(LIMIT, per=None, declared=None)]),
+    (limits.QueueSettings, QUEUE_SETTINGS),
+    (limits.OneQueueSettings, QUEUE_SETTINGS),
+    (limits.ChangedQueueSettings, QUEUE_SETTINGS),
+    (limits.TypeSettings, TYPE_SETTINGS),
+    (limits.OneTypeSettings, TYPE_SETTINGS),
+    (limits.ChangedTypeSettings, TYPE_SETTINGS),
+    (limits.Settled, Settled(3, 7, 2)),
+    (limits.StoredDeclarations, STORED_DECLARATIONS),
+    (limits.Group, GROUPS[1]),
+    (limits.ChangedGroup, GROUPS[0]),
     (fields.Counted, 3),
 ]
 """Structs that are made of one thing of the model and give the same thing back."""
@@ -297,7 +369,11 @@ ANSWERS: list[tuple[Any, Any]] = [
 REQUESTS: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]] = [
     (tasks.NewTaskBody, (NEW,), (), NEW),
     (tasks.NewTaskBody, (dibs.NewTask("resize"),), (), dibs.NewTask("resize")),
-    (tasks.BatchBody, ([NEW, NEW],), (), [NEW, NEW]),
+    (tasks.ChangeBody, (TASK_CHANGE,), (), TASK_CHANGE),
+    (tasks.ChangeForManyBody, (CHANGE_FOR_MANY,), (), CHANGE_FOR_MANY),
+    (tasks.NewTaskBody, (UNIQUE,), (), UNIQUE),
+    (tasks.NewTaskBody, (TIMED,), (), TIMED),
+    (tasks.BatchBody, ([NEW, UNIQUE],), (), [NEW, UNIQUE]),
     (tasks.BackoffBody, (BACKOFF,), (), BACKOFF),
     (tasks.MatchBody, (TaskMatch(**MATCH), 9), (None,), TaskMatch(**MATCH)),
     (tasks.ListQuery, (TaskFilter(**MATCH, limit=7, cursor=9),), (["q"],), TaskMatch(**MATCH, queues=["q"])),
@@ -355,6 +431,7 @@ REQUESTS: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]] = [
     ),
     (admin.PruneBody, (3, PrunePosition(5, {"completed": 6})), (), PrunePosition(5, {"completed": 6})),
     (admin.Gated, ("mail", True), (), None),
+    (admin.GatedType, ("resize", True), (), None),
     (
         keys.NewKeyBody,
         (NewKey(name="ci", scopes=["read"], queues=["q"], rate_limit=None, expires_at=LATER),),
@@ -363,13 +440,33 @@ REQUESTS: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]] = [
     ),
     (keys.NewKeyBody, (EXPIRING_KEY,), (), EXPIRING_KEY),
     (retention.TargetBody, (TARGET,), (), TARGET),
+    (limits.NewLimitBody, (NEW_LIMIT, "code"), ("stripe",), NEW_LIMIT),
+    (limits.QueueSettingsBody, (NEW_QUEUE_SETTINGS, "code"), ("mail",), NEW_QUEUE_SETTINGS),
+    (limits.TypeSettingsBody, (NEW_TYPE_SETTINGS, "code"), ("charge",), NEW_TYPE_SETTINGS),
+    (limits.DeclarationsBody, (DECLARATIONS,), (), DECLARATIONS),
+    (admin.DeclaredSchemasBody, (DECLARED_SCHEMAS,), (), DECLARED_SCHEMAS),
+    (limits.LimitGroups, ("stripe", LIMIT_GROUPS, 2), (), LIMIT_GROUPS),
+    (limits.Groups, (GROUPS, 2), (), GROUPS),
+    (limits.AllSettings, ([QUEUE_SETTINGS], [TYPE_SETTINGS]), (), ([QUEUE_SETTINGS], [TYPE_SETTINGS])),
     (fields.Done, (), (), None),
 ]
 """Structs that take more than one thing, or more than JSON: from what they are made, what `to_model` takes, and what it
 gives."""
 
+LOG_LINE = LogLine(7, 3, 2, 5, LATER, LogLevel.ERROR, "videos", "one\ntwo")
+LOG_FILTER = LogFilter(after="3-5", attempt=2, level="error", limit=7)
+
+ANSWERS += [(logs.LogLine, LOG_LINE), (logs.LogLines, LogPage([LOG_LINE], True))]
+REQUESTS += [
+    (logs.NewLogLine, (LOG_LINE,), (), LOG_LINE),
+    (logs.LogQuery, (LOG_FILTER, 3.5), (), LOG_FILTER),
+]
+
 PLAIN: list[Any] = [
+    logs.LogLinesBody(lines=[logs.NewLogLine.from_model(LOG_LINE)]),
     fields.Empty(),
+    tasks.ReadManyBody(ids=[7, 8]),
+    tasks.StatesBody(ids=[7, 8]),
     tasks.DiscardBody.of_ids([1, 2], DeadFilter(queue="q")),
     claims.OneClaim.from_model(REF),
     claims.TaskProgress.from_model(REF, 50, "half"),
@@ -377,6 +474,7 @@ PLAIN: list[Any] = [
     claims.NoneAvailable.from_request(claims.ClaimOptions(types=["t"])),
     claims.CompleteBody(worker_id="w", token=1, result={"a": 1}),
     claims.FailBody(worker_id="w", token=1, message="m", type="E", traceback="t", retryable=False, retry_in=3.0),
+    tasks.ChangeMatchingBody.of_change(CHANGE_FOR_MANY, TaskMatch(**MATCH), 9),
     claims.ReleaseBody(worker_id="w", token=1, delay=3.0),
     claims.FinishBody(worker_id="w", outcomes=[claims.CancelledOutcome.from_model(REF, Cancelled())]),
     claims.ExchangeBody(worker_id="w", outcomes=[], claim=claims.ClaimOptions(count=2)),
@@ -391,7 +489,7 @@ PLAIN: list[Any] = [
     claims.Checkpoints({"n": {"a": 1}}),
     claims.KeptCheckpoint(True, [1]),
     history.HistoryQuery(after=3, limit=5),
-    history.EventsQuery(types="completed,failed"),
+    history.EventsQuery(kinds="completed,failed", queue="mail", type="resize", task_id=7, after=17),
     history.WakeupsQuery(process="p", generation=3, wait=1.5),
     history.Woken("p", 3),
     workflows.Finalization(3, "p", "2025-11-12T10:30:00.000000Z"),
@@ -409,6 +507,14 @@ PLAIN: list[Any] = [
     admin.Ready(),
     keys.Revoked.from_model(KEY),
     retention.RuleBody.of(TARGET, None),
+    limits.GroupsQuery(limit=3, cursor=""),
+    limits.LimitGroup.from_model(LIMIT_GROUPS[0]),
+    limits.WeightBody(weight=3.0),
+    limits.SettleBody(after=3, limit=5),
+    limits.DeclaredLimit.of(NEW_LIMIT),
+    limits.DeclaredQueue("mail", True, ["stripe"]),
+    limits.DeclaredType("charge", ["stripe"], "tenant"),
+    admin.DeclaredSchemaBody("charge", {"type": "object"}),
     retention.ChangesQuery(limit=3),
 ]
 """Structs that have no counterpart in the model."""
@@ -419,6 +525,7 @@ ANSWERS_TO_MANY = {
     claims.RenewedAnswers,
     claims.ProgressSavedAnswers,
     claims.StartedAnswers,
+    limits.RefusedDeclaration,
 }
 """Lists of answers and refusals; a client reads each entry on its own."""
 
@@ -466,6 +573,13 @@ def test_a_page_of_workflows_is_decoded_into_workflows() -> None:
     assert sent(workflows.WorkflowPage.from_models([WORKFLOW], 1)).to_model() == [WORKFLOW]
 
 
+def test_a_page_of_groups_has_a_cursor_only_if_it_is_full() -> None:
+    assert limits.Groups.from_model(GROUPS, 2).next_cursor == "acme"
+    assert limits.Groups.from_model(GROUPS[:1], 1).next_cursor == ""
+    assert limits.LimitGroups.from_model("stripe", LIMIT_GROUPS, 3).next_cursor is None
+    assert limits.Groups.from_model([], 1).next_cursor is None
+
+
 def test_several_claims_are_decoded_into_claims() -> None:
     assert sent(claims.Claimed.from_model([CLAIM, CLAIM], several=True)).to_model() == [CLAIM, CLAIM]
 
@@ -484,6 +598,8 @@ def test_several_claims_are_decoded_into_claims() -> None:
         errors.KeyNotFound("no"),
         errors.KeyConflict("k", 7),
         errors.KeyConflict("k", workflow_id=7),
+        errors.KeyConflict("k", 7, message="no", hint="do"),
+        errors.AlreadyStarted("no", task_id=7, state="claimed"),
         errors.ClaimLost("no", task_id=7, token=3),
         errors.OutcomeConflict("no", task_id=7, token=3),
         errors.NotYourClaim("no", task_id=7, token=3),

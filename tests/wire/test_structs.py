@@ -14,17 +14,21 @@ import dibs
 from dibs.model.history import StoreEvent
 from dibs.model.statistics import Percentiles
 from dibs.model.upkeep import Check
-from dibs.wire import admin, claims, finalization, history, keys, retention, schedules, tasks, workflows
+from dibs.wire import admin, claims, finalization, history, keys, limits, logs, retention, schedules, tasks, workflows
 from dibs.wire.fields import PATTERNS, readable, to_text, to_text_or_none
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
 
 OTHER_NAMES = {
+    "every": "every_seconds",
+    "jitter": "jitter_seconds",
     "type": "task_type",
     "types": "task_types",
     "state": "status",
     "timeout": "timeout_seconds",
+    "expires_in": "expires_in_seconds",
     "key": "idempotency_key",
+    "raw_result": "result",
     "oldest_pending_age": "oldest_pending_age_seconds",
     "wait": "wait_seconds",
     "run": "run_seconds",
@@ -49,17 +53,28 @@ SCHEDULE = dibs.Schedule(
     *[NOW] * 3,
 )
 
+LIMIT = dibs.Limit("stripe", 2, "100/minute", 10, "group", "command", NOW, NOW, 3, 4, NOW, {"max": 5})
 KEY = dibs.ApiKey("abcdefghijkl", "ci", (dibs.Scope.READ,), ("mail",), None, NOW, digest="d" * 64)
 ENTRY = dibs.HistoryEntry(1, 7, dibs.Event.ENQUEUED, None, dibs.State.PENDING, None, 0, None, NOW, {})
 
 CASES: list[tuple[Any, Any, set[str]]] = [
-    (tasks.Task, TASK, {"deduplicated", "trace", "set_aside"}),
+    (
+        tasks.Task,
+        TASK,
+        {"deduplicated", "replaced", "trace", "set_aside", "expires_at", "key_scope", "key_until", "group"},
+    ),
     (tasks.Failure, dibs.Failure("ValueError", "no", "trace"), {"type"}),
     (history.HistoryEntry, ENTRY, set()),
+    (logs.LogLine, dibs.LogLine(7, 1, 1, 1, NOW, dibs.LogLevel.INFO, "videos", "hello"), set()),
     (admin.Queue, dibs.QueueInfo("default", True, NOW, {"pending": 1}), set()),
     (admin.Worker, dibs.WorkerInfo("w", "i", dibs.WorkerState.ACTIVE, None, None, {}, NOW, NOW, None, [7]), {"state"}),
     (admin.TaskType, dibs.TaskType("resize", 1, None, {}, NOW), set()),
     (schedules.Schedule, SCHEDULE, set()),
+    (limits.Limit, LIMIT, set()),
+    (limits.QueueSettings, dibs.QueueSettings("mail", True, ["stripe"], "code", NOW), set()),
+    (limits.TypeSettings, dibs.TypeSettings("charge", ["stripe"], "tenant"), {"type"}),
+    (limits.LimitGroup, dibs.LimitGroup("stripe", "acme", 1, 2, NOW), {"limit"}),
+    (limits.Group, dibs.GroupInfo("mail", "acme", 3.0, 2), set()),
     (admin.Stats, dibs.Stats({}, {}, {}, None, {}, {}, Percentiles(), Percentiles(0.1, 0.2, 0.3)), set()),
     (keys.Key, KEY, {"digest", "seconds_left"}),
     (history.TaskEvent, StoreEvent(ENTRY, "default", "resize"), {"entry"}),
@@ -126,7 +141,7 @@ def test_an_error_message_has_words_instead_of_the_regular_expression_of_a_field
 
 def test_every_regular_expression_of_a_field_has_words() -> None:
     readable_itself = {"^(enqueued|"}  # a list of words
-    for module in (admin, history, keys, schedules, tasks, claims, finalization, retention, workflows):
+    for module in (admin, history, keys, schedules, tasks, claims, finalization, limits, retention, workflows):
         for found in vars(module).values():
             if isinstance(found, type) and issubclass(found, msgspec.Struct):
                 for pattern in patterns_of(msgspec.json.schema(found)):

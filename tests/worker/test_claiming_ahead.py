@@ -6,9 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import dibs
-from dibs import Event, State
+from dibs import Event, Released, State
+from dibs.model.claim import ClaimRequest
+from dibs.procedures import claim_now
 from tests.helpers import ahead
+from tests.helpers.clients import Clock, follow
 from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import doze, heard, nap, persist, say
 from tests.helpers.waiting import until
@@ -72,3 +77,22 @@ def test_tasks_claimed_ahead_that_cannot_start_soon_are_released(
 def claims_by_moment(entries: list[Any]) -> list[int]:
     """How many tasks were claimed at each moment that claims were made: one claim of many has one moment."""
     return list(Counter(entry.at for entry in entries if entry.event is Event.CLAIMED).values())
+
+
+@pytest.mark.parametrize(("passed", "begins"), [(9.9, True), (10.0, False)])
+def test_a_worker_does_not_start_a_task_that_expired_in_its_memory(url: str, passed: float, begins: bool) -> None:
+    """The clock of the database decides, not that of the worker."""
+    clock = Clock()
+    with dibs.Dibs(url, clock=clock) as app:
+        app.task(name="nap")(lambda: None)
+        task = app.enqueue("nap", expires_in=10)
+        request = ClaimRequest(worker_id="worker-1", ahead=True)
+        claims = follow(app, claim_now(app._store, request))
+        with app.worker(worker_id="worker-1") as worker:
+            [attempt] = worker._receive(claims, None, True)  # type: ignore[arg-type]
+            clock.advance(passed)
+            assert worker._may_begin(attempt) is begins
+            assert attempt.settled is not begins
+            worker._attempts.settle(attempt, Released())  # as `_may_begin` did, unless the task may begin
+            done = app.wait(task.id, 30)
+        assert (done.expired, done.attempts) == (not begins, int(begins))

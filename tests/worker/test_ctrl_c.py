@@ -30,6 +30,7 @@ import sys
 import dibs
 
 app = dibs.Dibs(sys.argv[1])
+scale = app.task(name="scale")(lambda number: number)
 task = app.enqueue("resize")
 print("ready", flush=True)
 {call}
@@ -39,6 +40,7 @@ import asyncio, sys
 import dibs
 
 app = dibs.AsyncDibs(sys.argv[1])
+scale = app.task(name="scale")(lambda number: number)
 
 async def main():
     task = await app.enqueue("resize")
@@ -52,6 +54,9 @@ CALLS = {
     "claim": (SYNC, "app.claim('w', types=['none'], wait=60)"),
     "poll": (SYNC, "dibs.TaskPoller(app, 'w', dibs.PollerConfig(types=['none'])).poll_loop(print)"),
     "await wait": (ASYNC, "await task.wait()"),
+    "wait for many": (SYNC, "scale.map([1, 2]).wait(progress=True)"),
+    "wait for a workflow": (SYNC, "app.start_workflow(dibs.NewWorkflow(name='w', finalizer=scale.new(1))).result()"),
+    "await many": (ASYNC, "await (await scale.map([1, 2])).results()"),
     "await claim": (ASYNC, "await app.claim('w', types=['none'], wait=60)"),
 }
 
@@ -92,12 +97,75 @@ def test_the_traceback_of_ctrl_c_shows_the_line_of_the_script_and_little_of_the_
         interrupt_once_it_waits(process)
         _, said = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT, said  # not swallowed: the shell sees that it was interrupted
-    assert said.rstrip().endswith("KeyboardInterrupt")
+    assert re.search("^KeyboardInterrupt$", said, re.MULTILINE), said
+    assert len(re.findall("^The wait has ended; .* on\\.$", said, re.MULTILINE)) == (
+        "claim" not in call and call != "poll"
+    ), said
+    assert "\x1b" not in said, "control codes in a pipe"
     assert code in said
     frames = [line for line in said.splitlines() if line.lstrip().startswith('File "')]
     library = [line for line in frames if "script.py" not in line and "asyncio" not in line]
     assert len(library) <= 3, said
-    assert all("client" in line or "task.py" in line or "poller.py" in line for line in library), said
+    assert all(re.search(r"client|task.py|poller.py|many|workflow.py", line) for line in library), said
+
+
+MAP_SYNC = """
+import sys, time
+import dibs
+
+app = dibs.Dibs(sys.argv[1])
+scale = app.task(name="scale")(lambda number: number)
+
+def numbers():
+    yield from range(1500)
+    print("ready", flush=True)
+    time.sleep(60)
+
+scale.map(numbers())
+"""
+MAP_ASYNC = """
+import asyncio, sys
+import dibs
+
+app = dibs.AsyncDibs(sys.argv[1])
+scale = app.task(name="scale")(lambda number: number)
+
+async def numbers():
+    for number in range(1500):
+        yield number
+    print("ready", flush=True)
+    await asyncio.sleep(60)
+
+async def main():
+    await scale.map(numbers())
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("script", [MAP_SYNC, MAP_ASYNC], ids=["map", "await map"])
+def test_ctrl_c_while_tasks_are_enqueued_shows_the_lines_of_the_script_and_names_the_stored_tasks(
+    script: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/dibs.db"
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    command = [sys.executable, str(path), url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        interrupt_once_it_waits(process)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT, said
+    assert said.count("1,000 tasks (1 to 1000) are stored. Stored tasks go on,") == 1, said
+    lines = [line for line in said.splitlines() if line.lstrip().startswith('File "')]
+    library = [line for line in lines if "script.py" not in line and "asyncio" not in line]
+    assert len(library) <= 3, said
+    assert all(re.search(r"client|handler.py", line) for line in library), said
+    assert "scale.map(numbers())" in said
+    assert re.search(r"script.py.*in numbers", said), "the traceback lost the line at which the script was"
+    with dibs.Dibs(url) as app:
+        assert app.stats().depth == {"pending": 1000}
 
 
 def interrupt_once_it_waits(process: subprocess.Popen[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,24 @@ def test_a_worker_that_claimed_fewer_tasks_than_requested_does_not_claim_again_a
     assert {asked[place + 1][0] for place in found} == {"next_due"}, asked
 
 
+def test_a_worker_starts_tasks_as_soon_as_their_rate_allows(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate with a burst of 1 does not catch up on a start that came late: each late claim would lower the rate."""
+    monkeypatch.setattr("dibs.procedures.COARSE_WAIT", 3.0)  # a worker that waits longer than necessary is seen by that
+    with dibs.Dibs(url) as app:
+        app.set_limit("mail-api", rate="10/second")
+        blink = app.task(name="blink", limits=["mail-api"])(lambda: None)
+        with app.worker(concurrency=2, poll=HOURS):
+            tasks = [app.wait(task.id, 60) for task in [blink.enqueue() for _ in range(12)]]
+    began = sorted(task.claimed_at for task in tasks if task.claimed_at is not None)
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(began)]
+    assert min(gaps) >= 0.1, gaps
+    assert sum(gap < 2.5 for gap in gaps) >= 9, gaps
+
+
 @pytest.mark.own_connections
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_a_process_ignores_its_own_notifications(url: str) -> None:
+def test_a_process_ignores_its_own_notifications(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dibs.store.wakeups.LINGER", 600)  # a watcher that listens a second time counts one change more
     with dibs.Dibs(url) as app, psycopg.connect(url, autocommit=True) as other:
         wakeups = app._store.wakeups
         other.execute("LISTEN dibs")

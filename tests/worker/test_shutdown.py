@@ -105,4 +105,4 @@ def is_left_alone(app: dibs.Dibs) -> bool:
 def stop(worker: WorkerProcess) -> None:
     """SIGTERM, and it has been seen."""
     worker.terminate()
-    until(lambda: f"{worker.name} stops" in worker.log)
+    until(lambda: f"{worker.name} is stopping" in worker.log)

@@ -74,7 +74,9 @@ def test_a_declared_schedule_is_registered_and_several_workers_tick_it_once(
         worker.wait_until_ready(app)
     until(lambda: [schedule.name for schedule in app.schedules()] == ["tick"])
     first = from_micros(time.time_ns() // 60_000_000_000 * 60_000_000) - timedelta(minutes=20)
-    run_sql(url, f"UPDATE dibs_schedules SET next_at = {to_micros(first)} WHERE name = 'tick'")
+    run_sql(
+        url, f"UPDATE dibs_schedules SET next_at = {to_micros(first)}, due_at = {to_micros(first)} WHERE name = 'tick'"
+    )
     until(lambda: app.stats().depth.get("completed", 0) > 20, 30)
     for worker in workers.all:
         worker.terminate()

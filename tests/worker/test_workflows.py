@@ -49,7 +49,7 @@ def app(url: str) -> Iterator[Dibs]:
         yield app
 
 
-def in_lane(name: str, lane: str) -> Handler[..., Any, Task]:
+def in_lane(name: str, lane: str) -> Handler:
     return flows.app.handlers[f"{name}{lane}"]
 
 
@@ -79,6 +79,22 @@ def test_a_step_reads_the_results_of_its_parents(app: Dibs, lane: str) -> None:
         "given": [0, 1, 2],
         "errors": {"failed": "as always"},
         "in": flow.id,
+    }
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_finalizer_reads_what_completed_and_what_failed(app: Dibs, lane: str) -> None:
+    with app.workflow("fails") as flow:
+        flow.step(read, after=[flow.step(give), flow.step(refuse)])
+        flow.finalize(in_lane("clean_up", lane), when="always")
+    with app.worker(**RARELY):
+        done = flow.wait(30)
+    assert (done.state.value, done.error.type) == ("failed", "StepFailed")
+    assert app.get(done.finalizer_id).result == {
+        "state": "failed",
+        "completed": ["give"],
+        "failed": {"refuse": "as always"},
+        "skipped": ["read"],
     }
 
 

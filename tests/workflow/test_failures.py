@@ -413,7 +413,7 @@ def test_a_workflow_past_its_deadline_is_stopped_and_fails(app: Any, clock: Cloc
     held = claim(app, order, "b")
     clock.advance(30)
     done = app.upkeep()
-    assert (done.expired, done.finalized, app.get_workflow(order).stopping) == (1, 0, "deadline")
+    assert (done.workflows_expired, done.finalized, app.get_workflow(order).stopping) == (1, 0, "deadline")
     assert app.get(held.task_id).cancel_requested
     app.finish([(held, dibs.Cancelled())])
     assert app.upkeep().finalized == 1
@@ -425,7 +425,7 @@ def test_a_workflow_past_its_deadline_is_stopped_and_fails(app: Any, clock: Cloc
 def test_a_workflow_is_not_stopped_before_its_deadline(app: Any, clock: Clock) -> None:
     order = start(app, *CHAIN, deadline=60)
     clock.advance(59)
-    assert (app.upkeep().expired, states(app, order)["a"]) == (0, "pending")
+    assert (app.upkeep().workflows_expired, states(app, order)["a"]) == (0, "pending")
 
 
 def test_a_deadline_can_be_a_time(app: Any, clock: Clock) -> None:
@@ -435,14 +435,14 @@ def test_a_deadline_can_be_a_time(app: Any, clock: Clock) -> None:
     assert app.get_workflow(order).deadline == at
     clock.advance(60)
     done = app.upkeep()
-    assert (done.expired, done.finalized, state(app, order)) == (1, 1, "failed")
+    assert (done.workflows_expired, done.finalized, state(app, order)) == (1, 1, "failed")
 
 
 def test_an_ended_workflow_has_no_deadline_to_miss(app: Any, clock: Clock) -> None:
     order = start(app, step("a"), deadline=60)
     drive(app)
     clock.advance(61)
-    assert (app.upkeep().expired, state(app, order)) == (0, "completed")
+    assert (app.upkeep().workflows_expired, state(app, order)) == (0, "completed")
 
 
 def test_a_retry_restarts_the_time_until_the_deadline(app: Any, clock: Clock) -> None:
@@ -452,7 +452,7 @@ def test_a_retry_restarts_the_time_until_the_deadline(app: Any, clock: Clock) ->
     workflow = app.retry_workflow(order)
     assert (workflow.deadline - moment(clock)).total_seconds() == 60
     clock.advance(59)
-    assert app.upkeep().expired == 0
+    assert app.upkeep().workflows_expired == 0
     drive(app)
     assert state(app, order) == "completed"
 
@@ -464,7 +464,7 @@ def test_a_retry_after_a_deadline_at_a_past_time_has_no_deadline(app: Any, clock
     clock.advance(61)
     app.upkeep()
     assert app.retry_workflow(order).deadline is None
-    assert app.upkeep().expired == 0
+    assert app.upkeep().workflows_expired == 0
 
 
 # Cancelling a workflow

@@ -8,7 +8,7 @@ import pytest
 
 import dibs
 from dibs import ClaimRef, Completed, Finished, NewStep, NewTask, NewWorkflow, State
-from dibs.codec import MAX_NAME
+from dibs.json_values import MAX_NAME
 from dibs.store.operations import graph
 from tests.helpers import tables
 from tests.helpers.clients import Clock

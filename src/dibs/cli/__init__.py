@@ -17,6 +17,7 @@ from dibs.cli import (
     enqueue,
     history,
     keys,
+    limits,
     queues,
     retention,
     schedules,
@@ -52,6 +53,8 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(types.app, name="types")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(queues.app, name="queues")
+app.add_typer(limits.app, name="limits")
+app.add_typer(limits.groups_app, name="groups")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(retention.app, name="retention")
 app.add_typer(keys.app, name="keys")

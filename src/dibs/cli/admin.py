@@ -44,7 +44,8 @@ def doctor(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = Fals
 
 
 def upkeep(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Run one round of upkeep: tick schedules, promote due tasks, recover lost tasks, finalize workflows, prune."""
+    """Run one round of upkeep: tick schedules, promote due tasks, recover lost tasks, expire tasks, finalize workflows,
+    prune."""
     with open_client(ctx, url, as_json) as (client, output):
         from msgspec import to_builtins
 

@@ -1,4 +1,4 @@
-"""Cancel or retry all tasks that match filters: count them, ask for confirmation on a terminal, work in batches."""
+"""Change, cancel or retry several tasks: one by one by their ids, or in batches all that match filters."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import typer
 
 from dibs.cli import text
 from dibs.cli.output import Output
-from dibs.errors import InvalidValue
+from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.exit_codes import REFUSED
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.model.task import State
+    from dibs.model.task import State, Task
 
 PAGE = 1000
 COUNT_LIMIT = 10_000
@@ -84,3 +84,27 @@ def _count_and_ask(client: Dibs, output: Output, bulk: BulkAction, filters: dict
         output.print_to_stderr("Nothing was changed.")
         raise typer.Exit(REFUSED)
     return matching if exact else None
+
+
+def each(output: Output, task_ids: list[int], call: Callable[[int], Task], describe: Callable[[Task], str]) -> None:
+    """Run the call for each task. A refused task does not prevent the others."""
+    results = [_run_one(output, task_id, call, describe) for task_id in task_ids]
+    output.print_json({"success": all(result["success"] for result in results), "results": results})
+    if not all(result["success"] for result in results):
+        raise typer.Exit(REFUSED)
+
+
+def _run_one(
+    output: Output, task_id: int, call: Callable[[int], Task], describe: Callable[[Task], str]
+) -> dict[str, Any]:
+    from dibs.wire.tasks import Task as WireTask
+
+    try:
+        task = call(task_id)
+    except StoreError:
+        raise  # the other tasks would fail in the same way
+    except DibsError as error:
+        output.print_to_stderr(f"error: {text.line(error.message)}")
+        return {"id": task_id, "success": False, "error": error.message, "code": error.code}
+    output.print(describe(task))
+    return {"id": task_id, "success": True, "task": WireTask.from_model(task)}

@@ -12,7 +12,7 @@ import typer
 
 from dibs.cli import text
 from dibs.cli.context import open_client
-from dibs.cli.options import JsonOption, UrlOption, complete_queue, complete_type, given
+from dibs.cli.options import JsonOption, UrlOption, complete_limit, complete_queue, complete_type, given
 from dibs.cli.output import Output
 from dibs.errors import DibsError, InvalidValue
 
@@ -45,12 +45,51 @@ def enqueue(
             "--key", metavar="KEY", help="Idempotency key: a second enqueue with the same key returns the same task."
         ),
     ] = None,
+    key_scope: Annotated[
+        str | None,
+        typer.Option(
+            "--key-scope",
+            metavar="SCOPE",
+            help="How long the task has its key: always, until_finished or until_started.",
+        ),
+    ] = None,
+    key_for: Annotated[
+        float | None,
+        typer.Option("--key-for", metavar="SECONDS", help="Time for which the task has its key, even if it is pruned."),
+    ] = None,
+    on_conflict: Annotated[
+        str | None,
+        typer.Option("--on-conflict", metavar="RULE", help="If a task has the key: return, keep, raise or replace."),
+    ] = None,
+    max_delay: Annotated[
+        float | None,
+        typer.Option("--max-delay", metavar="SECONDS", help="Longest time for which replacements postpone the task."),
+    ] = None,
     max_attempts: Annotated[int | None, typer.Option("--max-attempts", metavar="N", help="Default: 3.")] = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="Maximum duration of one attempt.")
     ] = None,
     tags: Annotated[
         list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag of the task; up to 20 of them.")
+    ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit", metavar="NAME", help="A limit of the task; up to 8 of them.", autocompletion=complete_limit
+        ),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="The group, for limits per group and fair queues.")
+    ] = None,
+    expires_in: Annotated[
+        float | None,
+        typer.Option("--expires-in", metavar="SECONDS", help="Cancel the task if it was not started after this time."),
+    ] = None,
+    expires_at: Annotated[
+        str | None,
+        typer.Option(
+            "--expires-at", metavar="TIME", help="Cancel the task if it was not started by then: 2030-01-31T08:00:00Z."
+        ),
     ] = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -60,11 +99,19 @@ def enqueue(
         queue=queue,
         priority=priority,
         delay=delay,
-        run_at=None if run_at is None else read_run_at(run_at),
+        run_at=None if run_at is None else read_time(run_at),
         key=key,
+        key_scope=key_scope,
+        key_for=key_for,
+        on_conflict=on_conflict,
+        max_delay=max_delay,
         max_attempts=max_attempts,
         timeout=timeout,
         tags=tags or None,
+        limits=limits or None,
+        group=group,
+        expires_in=expires_in,
+        expires_at=None if expires_at is None else read_time(expires_at),
     )
     read = read_params(params)
     with open_client(ctx, url, as_json, create=True) as (app, output):
@@ -72,6 +119,7 @@ def enqueue(
 
         task = app.enqueue(type, read, **options)
         known = " It already existed with this key." if task.deduplicated else ""
+        known = " It already existed with this key, and has the new content." if task.replaced else known
         output.print(f"Task {task.id} of type {text.line(task.type)} is {task.state}.{known}")
         output.print_json(Created.from_model(task))
         if not (output.as_json or task.finished):
@@ -133,7 +181,7 @@ def _refuse_constant(what: str, name: str) -> None:
     raise InvalidValue(f"{what} {contain} {name}, which is not valid in JSON.", hint="Use null or a string.")
 
 
-def read_run_at(given: str) -> datetime:
+def read_time(given: str) -> datetime:
     """Read a time; the client checks that it has a time zone."""
     try:
         return datetime.fromisoformat(given)

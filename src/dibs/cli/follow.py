@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,22 +55,27 @@ def _matches(task: Task, criteria: dict[str, Any]) -> bool:
 
 
 def _contains(task: Task, wanted: str) -> bool:
-    from dibs.codec import encode
+    from dibs.encoded import is_encoded
+    from dibs.json_values import encode
 
     error = f"{task.error.type}: {task.error.message}" if task.error else ""
+    if is_encoded(task.params):
+        return wanted in error
     return encode(wanted)[1:-1] in encode(task.params) or wanted in error
 
 
 class HistoryTail:
     """Reads the entries at the end of the history, each entry once.
 
-    Unlike the event feed of the server it does not hold back the entries behind a gap: no reader resumes after the last
-    printed entry, so the order need not be kept.
+    Unlike `events()` it does not hold back the entries behind a gap: no reader resumes after the last printed
+    entry, so the order need not be kept. It reads pages of any store, so it cannot see the open transactions, and gives
+    gaps up in time.
     """
 
     def __init__(self, client: Dibs) -> None:
         self._client = client
-        self._follower = HistoryFollower(last_entry(client), gap_timeout=GAP_TIMEOUT)
+        self._follower = HistoryFollower(last_entry(client))
+        self._visible: deque[tuple[float, int]] = deque()  # since when the ids up to this one have been visible
         self._beyond_gap: set[int] = set()  # ids that were read beyond the position of the follower
 
     def new_entries(self) -> Iterator[HistoryEntry]:
@@ -79,9 +85,17 @@ class HistoryTail:
             yield from (entry for entry in page if entry.id not in self._beyond_gap)
             self._beyond_gap.update(entry.id for entry in page)
             after = page[-1].id
+        self._pass_old_gaps(after)
         read = sorted(self._beyond_gap)
-        passed = self._follower.advance(read, after)
+        passed = self._follower.advance(read)
         self._beyond_gap.difference_update(read[:passed])
+
+    def _pass_old_gaps(self, newest: int) -> None:
+        now = time.monotonic()
+        if not self._visible or self._visible[-1][1] < newest:
+            self._visible.append((now, newest))
+        while self._visible and now - self._visible[0][0] >= GAP_TIMEOUT:
+            self._follower.skip_to(self._visible.popleft()[1])
 
 
 def last_entry(client: Dibs) -> int:

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from dibs.cli import text
-from dibs.codec import clean_text
 from dibs.errors import InvalidValue
+from dibs.json_values import clean_text
 from dibs.observe import log, tracing
-from dibs.redaction import redact, redact_encoded
+from dibs.redaction import redact, redact_json
 
 FORMATS = ("auto", "human", "json")
 NOISY_LOGGERS = ("httpx", "httpcore", "opentelemetry")
@@ -28,10 +28,11 @@ NOISY_LOGGERS = ("httpx", "httpcore", "opentelemetry")
 COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
 
-def configure(level: str, log_format: str = "auto") -> None:
-    """Configure the root logger to write entries of this level and above to standard error."""
+def configure(level: str, log_format: str = "auto", formatter: logging.Formatter | None = None) -> None:
+    """Configure the root logger to write entries of this level and above to standard error. `formatter`: instead of
+    that of the format."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_formatter(check_format(log_format), on_terminal=sys.stderr.isatty()))
+    handler.setFormatter(formatter or _formatter(check_format(log_format), on_terminal=sys.stderr.isatty()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level.lower() != "debug":
         for name in NOISY_LOGGERS:
@@ -48,10 +49,16 @@ def check_format(log_format: str) -> str:
 def _formatter(log_format: str, *, on_terminal: bool) -> logging.Formatter:
     if log_format == "json" or (log_format == "auto" and not on_terminal):
         return JsonFormatter()
-    return HumanFormatter(on_terminal=on_terminal, coloured=on_terminal and _supports_colours())
+    return HumanFormatter(on_terminal=on_terminal, coloured=on_terminal and supports_colours())
 
 
-def _supports_colours() -> bool:
+def is_for_people(log_format: str) -> bool:
+    """Whether entries in this format are text on a terminal."""
+    return check_format(log_format) != "json"
+
+
+def supports_colours() -> bool:
+    """Whether the terminal shows colours, and the user wants them."""
     return sys.platform != "win32" and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
@@ -82,7 +89,7 @@ class HumanFormatter(TimedFormatter):
 
     def __init__(self, *, on_terminal: bool = False, coloured: bool = False) -> None:
         super().__init__("%H:%M:%S" if on_terminal else "%Y-%m-%dT%H:%M:%S")
-        self._on_terminal, self._coloured = on_terminal, coloured
+        self._on_terminal, self.coloured = on_terminal, coloured
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the entry as text that is safe to print on a terminal."""
@@ -99,7 +106,7 @@ class HumanFormatter(TimedFormatter):
         return f"{self.second(record)}.{int(record.msecs):03d}Z {record.levelname:<7} {text.line(record.name)}: "
 
     def _level(self, name: str) -> str:
-        colour = COLOURS.get(name) if self._coloured else None
+        colour = COLOURS.get(name) if self.coloured else None
         return f"{name:<8}" if colour is None else f"\x1b[{colour}m{name:<8}\x1b[0m"
 
 
@@ -125,7 +132,7 @@ class JsonFormatter(TimedFormatter):
         if record.stack_info:
             entry["stack"] = record.stack_info
         readable = {name: redact(value) if isinstance(value, str) else value for name, value in entry.items()}
-        return redact_encoded(text.json_line(_encoded(readable)))
+        return redact_json(text.json_line(_encoded(readable)))
 
 
 def _encoded(entry: Mapping[str, Any]) -> str:

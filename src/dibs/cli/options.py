@@ -39,6 +39,13 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def limit_names(names: list[str] | None, none: bool) -> list[str] | None:
+    """Return the limits of --limit and --no-limits; None for neither: they stay as they are."""
+    if names and none:
+        raise InvalidValue("--limit and --no-limits exclude each other.", hint="Give one of them.")
+    return [] if none else names or None
+
+
 def filters(**options: Any) -> dict[str, Any]:
     """Return the filters that are not None, with times converted to datetime."""
     times = {name: read_time(options[name]) for name in ("since", "until") if options.get(name) is not None}
@@ -65,6 +72,27 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 def split_names(names: str) -> list[str]:
     """Split names that commas separate."""
     return [name.strip() for name in names.split(",")]
+
+
+def split_queues(queues: str) -> list[str] | dict[str, int | None]:
+    """Split the names of queues that commas separate; a mapping if a queue has a bound: `mail=2,default`."""
+    entries = [_queue_and_bound(entry.strip()) for entry in queues.split(",")]
+    names = [name for name, _ in entries]
+    if all(bound is None for _, bound in entries):
+        return names
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InvalidValue(f"The queue {twice[0]!r} is given twice.", hint="Give each queue once, with one bound.")
+    return dict(entries)
+
+
+def _queue_and_bound(entry: str) -> tuple[str, int | None]:
+    name, sign, bound = entry.rpartition("=")
+    if not sign:
+        return entry, None
+    if not re.fullmatch(r"[0-9]{1,9}", bound):
+        hint = "Write mail=2 for at most two tasks of the queue mail at once, or mail for no bound."
+        raise InvalidValue(f"{entry!r} does not end with a number.", hint=hint)
+    return name, int(bound)
 
 
 def check_level(log_level: str) -> None:
@@ -112,6 +140,17 @@ def complete_schedule(ctx: typer.Context, incomplete: str) -> list[str]:
     return _names_starting_with(ctx, incomplete, lambda client: {schedule.name for schedule in client.schedules()})
 
 
+def complete_limit(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a limit."""
+    return _names_starting_with(ctx, incomplete, lambda client: {limit.name for limit in client.limits()})
+
+
+def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete a group of the queue that is already on the command line."""
+    queue = ctx.params.get("queue") or "default"
+    return _names_starting_with(ctx, incomplete, lambda client: {each.group or "" for each in client.groups(queue)})
+
+
 def _names_starting_with(ctx: typer.Context, incomplete: str, read_names: Callable[[Dibs], set[str]]) -> list[str]:
     """Return the names in the store that begin with the incomplete word; none if the store cannot be read."""
     try:
@@ -144,6 +183,13 @@ QueueOption = Annotated[
     str | None,
     typer.Option("--queue", metavar="QUEUE", help="Only this queue.", autocompletion=complete_queue),
 ]
+LimitNamesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit", metavar="NAME", help="A limit of all its tasks; replaces the list.", autocompletion=complete_limit
+    ),
+]
+NoLimitsOption = Annotated[bool, typer.Option("--no-limits", help="Remove its limits.")]
 TypeOption = Annotated[
     str | None,
     typer.Option("--type", metavar="TYPE", help="Only this type of task.", autocompletion=complete_type),

@@ -46,6 +46,7 @@ STYLES = {
     "paused": "bold yellow",
     "expired": "yellow",
     "revoked": "bright_black",
+    "ended": "bright_black",
 }
 """The colours of states and verdicts."""
 

@@ -1,31 +1,34 @@
-"""`dibs queues`: list, show, pause and resume queues."""
+"""`dibs queues`: list, show, pause and resume queues, and change their settings."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dibs.cli import text
 from dibs.cli.context import open_client
-from dibs.cli.options import STATES, JsonOption, UrlOption, complete_queue
+from dibs.cli.limits import QueueArgument, origin
+from dibs.cli.options import STATES, JsonOption, LimitNamesOption, NoLimitsOption, UrlOption, given, limit_names
 from dibs.cli.output import Column
 from dibs.errors import InvalidValue, NotAllowed
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
+    from dibs.model.limit import QueueSettings
     from dibs.model.registry import QueueInfo
 
-app = typer.Typer(help="List, show, pause and resume queues.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, show, pause and resume queues, and change their settings.", no_args_is_help=True, rich_markup_mode=None
+)
 
 COLUMNS = (
     Column("queue", stretch=True),
     Column("", by_state=True),
     *(Column(state, right=True) for state in STATES),
 )
-
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=complete_queue)]
 
 
 @app.command("list")
@@ -50,19 +53,43 @@ def row(queue: QueueInfo) -> tuple[object, ...]:
 
 @app.command("show")
 def show(ctx: typer.Context, queue: QueueArgument, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Show one queue: its depth by state, whether it is paused, and how far a pause or resume is carried out."""
+    """Show one queue: its depth by state, its settings, and how far a pause or resume is carried out."""
     with open_client(ctx, url, as_json) as (client, output):
-        from dibs.wire.admin import Queue
-
-        found = next((each for each in client.queues() if each.name == queue), None)
-        if found is None:
-            raise InvalidValue(
-                f"Queue {text.line(queue)} has no task and was never paused.", hint="dibs queues list shows all queues."
-            )
+        settings = client.get_queue(queue)
+        found = _find(client, queue, settings)
         if output.as_json:
-            output.print_json(Queue.from_model(found))
+            output.print_json(_as_json(found, settings))
             return
-        output.print_fields([("queue", text.line(found.name)), ("condition", _condition(found)), *_depths(found)])
+        about = [("queue", text.line(found.name)), ("condition", _condition(found))]
+        output.print_fields([*about, *_settings(settings), *_depths(found)])
+
+
+def _find(client: Dibs, queue: str, settings: QueueSettings) -> QueueInfo:
+    """Return the queue, which has no depth if it has only settings."""
+    from dibs.model.registry import QueueInfo
+
+    found = next((each for each in client.queues() if each.name == queue), None)
+    if found is None and settings.source is None:
+        raise InvalidValue(
+            f"Queue {text.line(queue)} has no task and no settings, and was never paused.",
+            hint="dibs queues list shows all queues.",
+        )
+    return found or QueueInfo(queue, False, None, {})
+
+
+def _as_json(queue: QueueInfo, settings: QueueSettings) -> dict[str, Any]:
+    import msgspec
+
+    from dibs.wire.admin import Queue
+    from dibs.wire.limits import QueueSettings as WireSettings
+
+    return {**msgspec.to_builtins(Queue.from_model(queue)), "settings": WireSettings.from_model(settings)}
+
+
+def _settings(settings: QueueSettings) -> Iterator[tuple[str, str]]:
+    yield "fair", "yes: the groups take turns" if settings.fair else "no"
+    yield "limits", text.line(", ".join(settings.limits)) or "none"
+    yield from origin(settings)
 
 
 def _condition(queue: QueueInfo) -> str:
@@ -80,6 +107,35 @@ def _condition(queue: QueueInfo) -> str:
 
 def _depths(queue: QueueInfo) -> list[tuple[str, str]]:
     return [(state, f"{queue.depth.get(state, 0):,}") for state in STATES]
+
+
+@app.command("set")
+def set_queue(
+    ctx: typer.Context,
+    queue: QueueArgument,
+    *,
+    fair: Annotated[
+        bool | None, typer.Option("--fair/--no-fair", help="The groups of the queue take turns, or not.")
+    ] = None,
+    limits: LimitNamesOption = None,
+    no_limits: NoLimitsOption = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change settings of a queue. Options that are left out stay as they are.
+
+    The settings override those that code declares, until that declaration changes.
+    """
+    changes = given(fair=fair, limits=limit_names(limits, no_limits))
+    if not changes:
+        raise InvalidValue("No setting is given.", hint="Give --fair, --no-fair, --limit or --no-limits.")
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.limits import ChangedQueueSettings
+
+        with output.progress_bar("Tasks that obey the settings", None) as step:
+            settings = client.set_queue(queue, **changes, note=step)
+        output.print_fields([("queue", text.line(queue)), *_settings(settings)])
+        output.print_json(ChangedQueueSettings.from_model(settings))
 
 
 @app.command("pause")

@@ -162,7 +162,7 @@ def _run_several(url: str, config: ServerConfig, listening: socket.socket, proce
         [_command(config, log)] * processes,
         what="server",
         handed={LISTENING: listening.fileno()},
-        stopping=listening.close,
+        stopping=lambda *_: listening.close(),
     )
 
 

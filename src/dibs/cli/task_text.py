@@ -9,6 +9,7 @@ from dibs.cli import text
 from dibs.cli.output import Column, Output
 from dibs.model.history import HistoryEntry
 from dibs.model.task import Failure, State, Task
+from dibs.model.unique import describe_scope
 
 HISTORY_COLUMNS = (
     Column("at (UTC)"),
@@ -72,9 +73,9 @@ def _state_fields(task: Task) -> Iterator[tuple[str, str]]:
     if task.worker_id:
         yield "worker", text.line(task.worker_id)
     if task.key:
-        yield "key", text.line(task.key)
-    if task.tags:
-        yield "tags", text.line(", ".join(task.tags))
+        scope = describe_scope(task)
+        yield "key", text.line(task.key) + (f" ({scope})" if scope else "")
+    yield from _labels(task)
     if task.workflow_id:
         yield "workflow", str(task.workflow_id)
     if task.timeout:
@@ -86,6 +87,7 @@ def _time_fields(task: Task) -> Iterator[tuple[str, str]]:
     for name, at in (
         ("created", task.created_at),
         ("run at", task.run_at),
+        ("expires at", task.expires_at),
         ("claimed", task.claimed_at),
         ("lease until", task.lease_until),
         ("finished", task.finished_at),
@@ -98,8 +100,8 @@ def _data_fields(task: Task) -> Iterator[tuple[str, str]]:
     if shown := progress(task):
         yield "progress", shown
     yield "params", text.pretty(task.params)
-    if task.result is not None:
-        yield "result", text.pretty(task.result)
+    if task.raw_result is not None:
+        yield "result", text.pretty(task.raw_result)
     if task.error is not None:
         yield "error", _error(task.error)
 
@@ -110,3 +112,12 @@ def _error(error: Failure) -> str:
     return text.lines(
         trace if summary in trace else f"{summary}\n{trace}".rstrip()
     )  # a traceback ends in the same text
+
+
+def _labels(task: Task) -> Iterator[tuple[str, str]]:
+    if task.tags:
+        yield "tags", text.line(", ".join(task.tags))
+    if task.group is not None:
+        yield "group", text.line(task.group)
+    if task.limits:
+        yield "limits", text.line(", ".join(task.limits))

@@ -1,13 +1,12 @@
-"""`dibs tasks`: list, show, cancel and retry tasks."""
+"""`dibs tasks`: list, show, change, cancel and retry tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dibs.cli import bulk, claims, text
+from dibs.cli import bulk, change, claims, task_logs, text
 from dibs.cli.context import open_client
 from dibs.cli.follow import follow as follow_tasks
 from dibs.cli.options import (
@@ -33,14 +32,15 @@ from dibs.cli.options import (
     given,
 )
 from dibs.cli.output import Column, Output
-from dibs.errors import DibsError, StoreError, TaskNotFound
-from dibs.exit_codes import REFUSED
+from dibs.errors import TaskNotFound
 
 if TYPE_CHECKING:
     from dibs.model.task import Task
 
 app = typer.Typer(
-    help="List, show, cancel, retry, claim and finish tasks.", no_args_is_help=True, rich_markup_mode=None
+    help="List, show, change, cancel, retry, claim and finish tasks; read their logs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 COLUMNS = (
@@ -201,7 +201,7 @@ def cancel(
             action = bulk.BulkAction(client.cancel_matching, CANCELLABLE, "Cancel", "Cancelling", "cancelled")
             bulk.run(client, output, action, criteria, dry_run=dry_run, yes=yes)
         else:
-            _each(output, task_ids or [], client.cancel, _cancelled)
+            bulk.each(output, task_ids or [], client.cancel, _cancelled)
 
 
 @app.command("retry")
@@ -245,9 +245,11 @@ def retry(
             action = bulk.BulkAction(client.retry_matching, RETRYABLE, "Retry", "Retrying", "retried")
             bulk.run(client, output, action, criteria, dry_run=dry_run, yes=yes)
         else:
-            _each(output, task_ids or [], client.retry, lambda task: f"Task {task.id} is {task.state} again.")
+            bulk.each(output, task_ids or [], client.retry, lambda task: f"Task {task.id} is {task.state} again.")
 
 
+app.command("logs")(task_logs.logs)
+app.command("set")(change.set_values)
 app.command("peek")(claims.peek)
 app.command("claim")(claims.claim)
 app.command("complete")(claims.complete)
@@ -259,27 +261,3 @@ def _cancelled(task: Task) -> str:
     if task.finished:
         return f"Task {task.id} is {task.state}."
     return f"Task {task.id} is claimed; worker {task.worker_id} was asked to stop."
-
-
-def _each(output: Output, task_ids: list[int], call: Callable[[int], Task], describe: Callable[[Task], str]) -> None:
-    """Run the call for each task. A refused task does not prevent the others."""
-    results = [_run_one(output, task_id, call, describe) for task_id in task_ids]
-    output.print_json({"success": all(result["success"] for result in results), "results": results})
-    if not all(result["success"] for result in results):
-        raise typer.Exit(REFUSED)
-
-
-def _run_one(
-    output: Output, task_id: int, call: Callable[[int], Task], describe: Callable[[Task], str]
-) -> dict[str, Any]:
-    from dibs.wire.tasks import Task as WireTask
-
-    try:
-        task = call(task_id)
-    except StoreError:
-        raise  # the other tasks would fail in the same way
-    except DibsError as error:
-        output.print_to_stderr(f"error: {text.line(error.message)}")
-        return {"id": task_id, "success": False, "error": error.message, "code": error.code}
-    output.print(describe(task))
-    return {"id": task_id, "success": True, "task": WireTask.from_model(task)}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from dibs.encoded import is_encoded, readable
 from dibs.redaction import MASK, redact_url
 
 # C0 and C1 controls, line separators, and characters that change the direction of writing.
@@ -28,13 +29,18 @@ def lines(text: str) -> str:
 
 
 def compact(value: Any) -> str:
-    """Return a JSON value on one line."""
-    return line(json.dumps(value, ensure_ascii=False))
+    """Return a JSON value on one line; an encoded one in words."""
+    return line(_as_text(value, None))
 
 
 def pretty(value: Any) -> str:
-    """Return a JSON value on several lines."""
-    return lines(json.dumps(value, ensure_ascii=False, indent=2))
+    """Return a JSON value on several lines; an encoded one in words."""
+    return lines(_as_text(value, 2))
+
+
+def _as_text(value: Any, indent: int | None) -> str:
+    shown = readable(value)
+    return shown if is_encoded(value) else json.dumps(shown, ensure_ascii=False, indent=indent)
 
 
 def json_line(encoded: str) -> str:

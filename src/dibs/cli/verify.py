@@ -18,7 +18,13 @@ from dibs.exit_codes import REFUSED
 if TYPE_CHECKING:
     from dibs.client import Dibs
     from dibs.model.history import HistoryEntry
+    from dibs.model.limit import Limit
+    from dibs.model.task import Task
+    from dibs.observe.limits_check import LimitsRecord
     from dibs.observe.verify import VerifyReport
+
+PAGE = 1000
+"""Tasks that are read at once."""
 
 HistoryFileArgument = Annotated[
     Path | None, typer.Argument(metavar="[HISTORY]", help="An exported history; default: the history of the store.")
@@ -33,7 +39,8 @@ def verify(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a history: each claim went to one worker, no stale write was accepted, no task was lost."""
+    """Check a history: each claim went to one worker, no stale write was accepted, no task was lost. The history of the
+    store is also checked for claims above the limits that tasks name, and for lost permits."""
     if history is not None:
         output = command_context(ctx, url, as_json).output
         report = _verify_file(output, history, complete=not pruned)
@@ -68,8 +75,43 @@ def _verify_store(output: Output, client: Dibs, *, pruned: bool) -> VerifyReport
 
     first = client.history_after(0, 1)
     complete = not pruned and bool(first) and first[0].id == 1  # otherwise upkeep pruned the oldest entries
+    limits = _read_limits(client)
+    tasks = None if limits is None else _tasks(client)
     with output.progress_bar("Reading", None) as step:
-        return checker.verify(_counted(_history(client), step), complete=complete)
+        return checker.verify(_counted(_history(client), step), complete=complete, tasks=tasks, limits=limits)
+
+
+def _read_limits(client: Dibs) -> LimitsRecord | None:
+    """The limits that tasks name themselves, each since its last change; None if the store has no limits. Since when a
+    setting of a queue or type holds for a task is not recorded, so settings are left out."""
+    from dibs.observe.limits_check import LimitPeriod, LimitsRecord
+
+    limits = client.limits()
+    if not limits:
+        return None
+    carried = {name for queue in client.queue_settings() for name in queue.limits}
+    carried |= {name for task_type in client.type_settings() for name in task_type.limits}
+    periods = [LimitPeriod(limit.name, limit.values, limit.updated_at) for limit in limits]
+    used = {key: count for limit in limits if limit.name not in carried for key, count in _uses(client, limit)}
+    return LimitsRecord(limits=periods, used=used)
+
+
+def _uses(client: Dibs, limit: Limit) -> Iterator[tuple[tuple[str, str | None], int]]:
+    """The live claims that the store counts for the limit, or for each of its groups."""
+    if limit.per is None:
+        yield (limit.name, None), limit.used
+        return
+    after: str | None = None
+    while page := client.limit_groups(limit.name, after=after):
+        yield from (((limit.name, found.group or ""), found.used) for found in page)
+        after = page[-1].group or ""
+
+
+def _tasks(client: Dibs) -> Iterator[Task]:
+    cursor: int | None = None
+    while page := client.list_tasks(limit=PAGE, cursor=cursor):
+        yield from page
+        cursor = page[-1].id
 
 
 def _history(client: Dibs) -> Iterator[HistoryEntry]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,8 +23,15 @@ from dibs.cli.options import (
     check_level,
     complete_order,
     log_options,
-    split_names,
+    split_queues,
 )
+from dibs.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from dibs.cli.watching import LogChoice, ProcessesWatch
+    from dibs.supervisor import HealthCheck
+    from dibs.worker.report import ReportFile, WorkerAbout
+    from dibs.worker.worker import Worker
 
 STORE = "DIBS_SUPERVISED_STORE"
 """Environment variable with the store of supervised processes. It replaces the store of their program."""
@@ -41,7 +52,12 @@ def worker(
         typer.Option("--processes", metavar="N", help="Number of worker processes; one that dies is restarted.", min=1),
     ] = 1,
     queues: Annotated[
-        str | None, typer.Option("--queues", metavar="A,B", help="Claim only from these queues; default: all queues.")
+        str | None,
+        typer.Option(
+            "--queues",
+            metavar="A,B=N",
+            help="Claim only from these queues; default: all queues. B=N: at most N tasks of B at once, per process.",
+        ),
     ] = None,
     order: Annotated[
         str | None,
@@ -79,16 +95,21 @@ def worker(
     ] = None,
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = "127.0.0.1",
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start again when the code of the program changes; for development.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "auto",
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run the handlers of a program until SIGTERM or Ctrl-C; running tasks may finish first."""
-    from dibs.cli.logs import configure
-
     check_level(log_level)
-    configure(log_level, log_format)
+    if reload and burst:
+        raise InvalidValue(
+            "--reload and --burst exclude each other.", hint="A burst ends by itself: leave out --reload."
+        )
     options = {
         "concurrency": concurrency,
         "queues": queues,
@@ -101,55 +122,154 @@ def worker(
     }
     given = {name: value for name, value in options.items() if value is not None}
     before: str | None = ctx.find_root().params.get("url")
-    code = _run(
+    run = _WorkerRun(
         program,
         given | {"burst": burst},
-        processes,
-        metrics=MetricsAddress(metrics_host, metrics_port),
-        log=log_options(log_level, log_format),
-        url=url or before,
+        MetricsAddress(metrics_host, metrics_port),
+        "warning" if quiet and log_level.lower() in ("debug", "info") else log_level,
+        log_format,
+        url or before,
     )
+    code = run.supervise(processes, reload) if processes > 1 or reload else run.work()
     command_context(ctx, url, as_json).output.print_json({"success": code == 0, "exit_code": code})
     raise typer.Exit(code)
 
 
-def _run(
-    program: str, options: dict[str, Any], processes: int, *, metrics: MetricsAddress, log: list[str], url: str | None
-) -> int:
-    if processes == 1:
-        return _work(program, options, metrics, url)
-    from dibs.observe.sharing import read_folder
-    from dibs.supervisor import supervise
+@dataclass(frozen=True)
+class _WorkerRun:
+    """One run of the command. `options`: those of the worker."""
 
-    commands = [_command(program, options, number, log) for number in range(1, processes + 1)]
-    return supervise(
-        commands,
-        burst=options["burst"],
-        environment={}
-        if url is None
-        else {STORE: url},  # not on the command line: every user of the machine can read that
-        beside=lambda folder, health: metrics.serving(lambda: read_folder(folder), health),
+    program: str
+    options: dict[str, Any]
+    metrics: MetricsAddress
+    log_level: str
+    log_format: str
+    url: str | None
+
+    @property
+    def log(self) -> LogChoice:
+        """How the run logs."""
+        from dibs.cli.watching import LogChoice
+
+        return LogChoice(self.log_level, self.log_format)
+
+    def supervise(self, processes: int, reload: bool) -> int:
+        """Run the worker in processes of their own."""
+        from dibs.cli.watching import CodeReloader
+        from dibs.supervisor import supervise
+        from dibs.worker.report import RELOAD
+
+        self.log.configure(supervised=False)
+        watched = _SupervisedRun(self, processes, reload)
+        # The URL is not on the command line: every user of the machine can read that.
+        named = {**({} if self.url is None else {STORE: self.url}), **({RELOAD: "1"} if reload else {})}
+        return supervise(
+            [self._command(number if processes > 1 else None) for number in range(1, processes + 1)],
+            burst=self.options["burst"],
+            environment=named,
+            stopping=watched.log_signal,
+            beside=watched.beside,
+            reloading=CodeReloader if reload else None,
+        )
+
+    def work(self) -> int:
+        """Run the worker in this process."""
+        from dibs.cli.watching import watching
+        from dibs.observe.sharing import shared, total
+        from dibs.supervisor import end_with_the_supervisor
+        from dibs.worker.report import ReportFile
+
+        end_with_the_supervisor()
+        report = ReportFile.of_environment()
+        self.log.configure(supervised=report is not None)
+        app = self._load(report)
+        options = dict(self.options)
+        if "queues" in options:
+            options["queues"] = split_queues(options["queues"])
+        worker = app.worker(**options)
+        with (
+            shared(),
+            self.metrics.serving(total, lambda: _health(worker)),
+            watching(worker, _about(self.program, app, worker), self.log, report),
+        ):
+            return int(worker.run())
+
+    def _load(self, report: ReportFile | None) -> Any:
+        """Import the program. A failure is reported with the files whose change may mend it."""
+        from dibs.cli.load import load
+
+        url = self.url or os.environ.pop(STORE, None)
+        if url is not None:
+            os.environ["DIBS_URL"] = url  # for a program that opens other apps or reads the variable
+        try:
+            app = load(self.program)
+        except InvalidValue as error:
+            if report is not None:
+                _report_failure(report, error)
+            raise
+        if url is not None:
+            app.use_url(url)
+        return app
+
+    def _command(self, number: int | None) -> list[str]:
+        """Return the command of a process. Each of several has its own worker id."""
+        command = [sys.executable, "-m", "dibs", "worker", self.program, "--processes", "1"]
+        command += log_options(self.log_level, self.log_format)
+        for name, value in self.options.items():
+            flag = f"--{name.replace('_', '-')}"
+            if name == "burst":
+                command += [flag] if value else []
+            else:
+                command += [flag, f"{value}-{number}" if name == "worker_id" and number else str(value)]
+        return command
+
+
+class _SupervisedRun:
+    """What runs beside the processes of a supervisor: their metrics and their totals."""
+
+    def __init__(self, run: _WorkerRun, processes: int, reload: bool) -> None:
+        self._run, self._processes, self._reload = run, processes, reload
+        self._watch: ProcessesWatch | None = None
+
+    @contextmanager
+    def beside(self, folder: Path, health: HealthCheck) -> Iterator[None]:
+        """Serve the metrics of all processes, and log their totals."""
+        from dibs.cli.watching import ProcessesWatch, repeating
+        from dibs.observe.sharing import read_folder
+
+        self._watch = ProcessesWatch(folder, self._processes, self._run.log, reload=self._reload)
+        with (
+            self._run.metrics.serving(lambda: read_folder(folder), health),
+            repeating(self._watch.step, "dibs-watch") if self._run.log.summaries else nullcontext(),
+        ):
+            yield
+
+    def log_signal(self, signals: int, interrupted: bool) -> None:
+        """Log what happens to running tasks."""
+        if self._watch is not None:
+            self._watch.log_signal(signals, interrupted)
+
+
+def _about(program: str, app: Any, worker: Worker) -> WorkerAbout:
+    from dibs.cli import text
+    from dibs.worker.report import WorkerAbout
+
+    return WorkerAbout(
+        worker_id=worker.worker_id,
+        store=text.public_url(app.url),  # the report is a file
+        program=program,
+        handlers=worker.handler_names,
+        queues=worker.queues_with_bounds,
+        lanes={lane.value: places for lane, places in worker.places.items()},
+        grace=worker.config.grace,
     )
 
 
-def _work(program: str, options: dict[str, Any], metrics: MetricsAddress, url: str | None) -> int:
-    """Run the worker in this process."""
-    from dibs.cli.load import load
-    from dibs.observe.sharing import shared, total
-    from dibs.supervisor import end_with_the_supervisor
+def _report_failure(report: ReportFile, error: InvalidValue) -> None:
+    from dibs.source_files import files_after_failure, states_of
+    from dibs.worker.report import ProcessReport
 
-    end_with_the_supervisor()
-    url = url or os.environ.pop(STORE, None)
-    if url is not None:
-        os.environ["DIBS_URL"] = url  # for a program that opens other apps or reads the variable
-    app = load(program)
-    if url is not None:
-        app.use_url(url)
-    if "queues" in options:
-        options = options | {"queues": split_names(options["queues"])}
-    worker = app.worker(**options)
-    with shared(), metrics.serving(total, lambda: _health(worker)):
-        return int(worker.run())
+    report.write(ProcessReport(files=states_of(files_after_failure(error)), figures=report.read().figures))
 
 
 def _health(worker: Any) -> tuple[bool, dict[str, Any]]:
@@ -157,15 +277,3 @@ def _health(worker: Any) -> tuple[bool, dict[str, Any]]:
 
     health = worker.health
     return health.running, to_builtins(health)
-
-
-def _command(program: str, options: dict[str, Any], number: int, log: list[str]) -> list[str]:
-    """Return the command of one of several processes. Each process has its own worker id."""
-    command = [sys.executable, "-m", "dibs", "worker", program, "--processes", "1", *log]
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if name == "burst":
-            command += [flag] if value else []
-        else:
-            command += [flag, f"{value}-{number}" if name == "worker_id" else str(value)]
-    return command

@@ -39,7 +39,7 @@ def list_workers(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption 
 
 
 def _row(worker: WorkerInfo) -> tuple[object, ...]:
-    queues = "all" if worker.queues is None else ",".join(worker.queues)
+    queues = "all" if worker.queues is None else ",".join(worker.queues_with_bounds)
     heartbeat, started = text.relative(worker.heartbeat_at), text.exact(worker.started_at)
     return worker.id, worker.state.value, queues, heartbeat, started, held(worker)
 

@@ -19,7 +19,7 @@ from dibs.cli.top import pause_after
 from dibs.cli.workflow_text import Signs, StyledLine, format_duration
 from dibs.errors import InvalidValue, WorkflowNotFound
 from dibs.model.finalization import ExecutionContext
-from dibs.model.workflow import NewWorkflow, Step, Workflow
+from dibs.model.workflow import FinalizeWhen, NewWorkflow, Step, Workflow
 from dibs.wire.fields import readable, whole_numbers
 from dibs.wire.finalization import Context
 from dibs.wire.workflows import Step as WireStep
@@ -149,6 +149,8 @@ def _fields(snapshot: WorkflowSnapshot, signs: Signs) -> Iterator[tuple[str, str
     if workflow.stopping and not workflow.finished:
         yield "stopping", f"no further step is started ({workflow.stopping})"
     yield "finalized" if workflow.finished else "finalizing", _finalization(snapshot)
+    if workflow.finalizer_id is not None:
+        yield "finalizer", _finalizer(workflow)
     if not workflow.finished:
         yield "next", _next(snapshot.context)
     if workflow.error:
@@ -175,6 +177,18 @@ def _finalization(snapshot: WorkflowSnapshot) -> str:
     if workflow.finished:
         return f"under token {workflow.finalization_token}"
     return "not claimed yet"
+
+
+def _finalizer(workflow: Workflow) -> str:
+    """Return the task of the finalizer, and after which end of the steps it runs."""
+    return f"task {workflow.finalizer_id}, runs {_RUNS[workflow.finalize_when]}"
+
+
+_RUNS = {
+    FinalizeWhen.SUCCESS: "if all steps have passed",
+    FinalizeWhen.FAILURE: "after a failure",
+    FinalizeWhen.ALWAYS: "after success and failure",
+}
 
 
 def _next(context: ExecutionContext) -> str:

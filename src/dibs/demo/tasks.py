@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 
@@ -11,14 +12,16 @@ from dibs.handlers.context import Context
 from dibs.handlers.endings import Permanent, Snooze
 from dibs.model.retry import Backoff
 
+logger = logging.getLogger(__name__)
+
 app = Dibs()
 
 SLOW_BACKOFF = Backoff(base=2, cap=20)
 
 
-@app.task(queue="pictures", priority=5)
+@app.task(queue="pictures", priority=5, capture_logs=True)
 def resize(ctx: Context, picture: int, width: int = 800) -> dict[str, int]:
-    """Runs in a thread and reports its progress."""
+    """Runs in a thread, reports its progress, and logs what it does."""
     work_for(ctx, random.uniform(0.3, 3), f"scaling to {width} px")
     return {"picture": picture, "width": width}
 
@@ -34,11 +37,12 @@ async def send_mail(to: str, about: str = "Welcome") -> str:
     return f"“{about}” sent to {to}"
 
 
-@app.task(queue="imports", backoff=SLOW_BACKOFF)
+@app.task(queue="imports", backoff=SLOW_BACKOFF, capture_logs=True)
 def import_feed(ctx: Context, feed: str) -> int:
     """Fails permanently, snoozes or fails temporarily, depending on the feed."""
     work_for(ctx, random.uniform(0.5, 2), f"reading {feed}")
     if feed == "gossip":
+        logger.warning("the answer begins with <!doctype html>")
         raise Permanent from ValueError("the feed is not XML: it begins with <!doctype html>")
     if feed == "weather" and random.random() < 0.5:
         raise Snooze(random.uniform(5, 15))
@@ -81,8 +85,10 @@ async def send_digest() -> str:
 
 def work_for(ctx: Context, seconds: float, doing: str) -> None:
     """Sleep for the given time, report progress, and stop when cancellation is requested."""
+    logger.info("%s", doing)
     started = time.monotonic()
     while (passed := time.monotonic() - started) < seconds:
         ctx.raise_if_cancelled()
         ctx.progress(int(100 * passed / seconds), doing)
         time.sleep(min(0.5, seconds - passed))
+    logger.info("%s took %.1f s", doing, seconds)

@@ -1,29 +1,35 @@
 """Conversion between a handler's arguments and the params of a task: by name, checked by annotation.
 
 Arguments are checked against their annotations when the task is enqueued, which is where a mistake is made, and again
-when the task runs, because another program may have enqueued it. A datetime, UUID, dataclass or any other type that
-msgspec supports becomes JSON in the params and the annotated type in the call. Params without a usable annotation must
-be JSON already.
+when the task runs, because another program may have enqueued it. A datetime, dataclass, Pydantic model or any other
+type that can be converted becomes JSON in the params and the annotated type in the call. Params without such an
+annotation must be JSON already.
 """
 
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Union, get_type_hints
+from typing import Any, Union
 
 import msgspec
 
 from dibs.errors import InvalidValue
+from dibs.handlers import values
 from dibs.handlers.context import Context
 
 _WITHOUT_NAME = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY)
 
+_SCALARS = (int, str, float, bool, type(None))
+"""Types whose values are JSON as they are."""
+
 
 class Arguments:
     """Converts the arguments of one function."""
+
+    noun = "parameter"
+    """What the name of a param is a name of, for messages."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name = name
@@ -36,6 +42,16 @@ class Arguments:
                     hint="Params are a JSON object: use named parameters, or **params for arbitrary names.",
                 )
 
+    def check(self) -> None:
+        """Raise InvalidValue if an argument cannot be stored. Annotations that cannot be resolved yet, because they
+        name what a module declares below the handler, are not checked."""
+        if values.annotations_of(self._function) is not None:
+            _ = self._types
+
+    def has(self, name: str) -> bool:
+        """True if the function takes an argument of this name."""
+        return (name in self._signature.parameters and name != self._rest) or self._rest is not None
+
     def to_params(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The params of a call. Raises InvalidValue if the arguments do not match the function."""
         try:
@@ -46,7 +62,9 @@ class Arguments:
             rest = given.pop(self._rest, {})
             given = {**given, **rest}
         params = {name: self._to_json(name, value) for name, value in given.items()}
-        self._convert(params)
+        arguments = self._convert(params)
+        if self._models:
+            params.update((name, values.to_json(arguments[name])) for name in self._models.intersection(params))
         return params
 
     def from_params(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -55,6 +73,13 @@ class Arguments:
         if self.context_name is not None:
             arguments[self.context_name] = context
         return arguments
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the params."""
+        from dibs.handlers.params_schema import params_schema  # needed when a worker starts, and not by other programs
+
+        required, optional = self._required_and_optional
+        return params_schema(required, optional, open_ended=self._rest is not None)
 
     @cached_property
     def context_name(self) -> str | None:
@@ -66,9 +91,9 @@ class Arguments:
 
     def _convert(self, params: dict[str, Any]) -> dict[str, Any]:
         try:
-            known = msgspec.convert(params, self._shape, str_keys=True)
+            known = values.from_json(params, self._shape)
         except msgspec.ValidationError as error:
-            message = f"The params do not match the handler {self._name!r}: {_plain_message(str(error))}."
+            message = f"The params do not match the handler {self._name!r}: {values.plain_message(error)}."
             raise InvalidValue(message, hint=f"It takes {self._callers_signature}.") from None
         arguments = {name: value for name in self._fields if (value := getattr(known, name)) is not msgspec.UNSET}
         if self._rest is not None:
@@ -76,23 +101,22 @@ class Arguments:
         return arguments
 
     def _to_json(self, name: str, value: Any) -> Any:
-        if name not in self._types:
-            return value  # the codec checks that it is JSON
+        if name not in self._types or type(value) in _SCALARS:
+            return value  # json_values checks that it is JSON
         try:
-            return msgspec.to_builtins(value, str_keys=True)
+            return values.to_sorted_json(value) if name in self._sets else values.to_json(value)
         except (TypeError, ValueError) as error:
             raise InvalidValue(f"{self._name}: the argument {name} is not JSON: {error}.") from None
 
     @cached_property
     def _hints(self) -> Mapping[str, Any]:
-        try:
-            return get_type_hints(self._function, include_extras=True)
-        except Exception:  # annotations that only a type checker can resolve are not checked
-            return {
-                name: Context
-                for name, parameter in self._signature.parameters.items()
-                if str(parameter.annotation).rpartition(".")[2] == "Context"
-            }
+        if (hints := values.annotations_of(self._function)) is not None:
+            return hints
+        return {  # annotations that only a type checker can resolve are not checked
+            name: Context
+            for name, parameter in self._signature.parameters.items()
+            if str(parameter.annotation).rpartition(".")[2] == "Context"
+        }
 
     @cached_property
     def _callers_signature(self) -> inspect.Signature:
@@ -113,50 +137,40 @@ class Arguments:
 
     @cached_property
     def _types(self) -> dict[str, Any]:
-        """The annotations that msgspec can check, by argument."""
-        return {
-            name: self._hints[name] for name in self._fields if name in self._hints and _can_check(self._hints[name])
-        }
+        """The annotations by which arguments are converted, by argument. Raises InvalidValue for an argument that
+        cannot be stored."""
+        given = {name: self._hints[name] for name in self._fields if name in self._hints}
+        kinds = {name: values.checked(self._name, f"the argument {name}", kind) for name, kind in given.items()}
+        return {name: kind for name, kind in kinds.items() if kind is not Any}
+
+    @cached_property
+    def _models(self) -> frozenset[str]:
+        """The arguments with Pydantic models. What is stored is the model, not what its validators made it from."""
+        return frozenset(name for name, kind in self._types.items() if values.has_models(kind))
+
+    @cached_property
+    def _sets(self) -> frozenset[str]:
+        """The arguments with sets."""
+        return frozenset(name for name, kind in self._types.items() if values.has_sets(kind))
+
+    @property
+    def _required_and_optional(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The types of the arguments without a default, and of those with one; Any for plain JSON."""
+        parameters = self._callers_signature.parameters
+        kinds = {name: self._types.get(name, Any) for name in self._fields}
+        required = [name for name in kinds if parameters[name].default is inspect.Parameter.empty]
+        return {name: kinds.pop(name) for name in required}, kinds
 
     @cached_property
     def _shape(self) -> type[msgspec.Struct]:
         """A struct with a field for each argument; fields of arguments with a default are optional."""
-        parameters = self._callers_signature.parameters
-        required, optional = [], []
-        for name in self._fields:
-            kind = self._types.get(name, Any)
-            if parameters[name].default is inspect.Parameter.empty:
-                required.append((name, kind))
-            else:
-                optional.append((name, Any if kind is Any else Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
+        required, given = self._required_and_optional
+        optional = [
+            (name, Any if kind is Any else Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
+            for name, kind in given.items()
+        ]
         shape = msgspec.defstruct(
-            "Params", [*required, *optional], forbid_unknown_fields=self._rest is None, kw_only=True
+            "Params", [*required.items(), *optional], forbid_unknown_fields=self._rest is None, kw_only=True
         )
-        return _inspected(shape)
-
-
-_inspect_lock = threading.Lock()
-
-
-def _inspected(shape: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """Let msgspec inspect the types of the struct under a lock, and return the struct.
-
-    Otherwise msgspec inspects them in the first conversion, and a second thread that converts at the same time sees
-    half of them and crashes the process (seen with msgspec 0.22). All handlers share the lock, because two handlers may
-    share types.
-    """
-    with _inspect_lock:
-        msgspec.json.Decoder(shape)
-    return shape
-
-
-def _can_check(annotation: Any) -> bool:
-    try:
-        msgspec.json.schema(annotation)
-    except Exception:  # msgspec raises several types of errors for unsupported annotations
-        return False
-    return annotation is not Any
-
-
-def _plain_message(error: str) -> str:
-    return error.replace(" - at `$.", " for `").replace(" - at `$`", "")
+        inspected: type[msgspec.Struct] = values.inspected(shape)
+        return inspected

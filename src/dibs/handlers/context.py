@@ -5,17 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from dibs.codec import check_text, clean_text
+import msgspec
+
 from dibs.errors import InvalidValue
 from dibs.handlers.endings import Cancel
+from dibs.json_values import check_text, clean_text
 from dibs.model.checks import check_integer
 from dibs.model.claim import Claim
-from dibs.model.task import Task
+from dibs.model.task import NewTask, Task
 from dibs.model.workflow import NewStep
-from dibs.workflow.builder import After, Draft, HandlerOrType, StepBuilder, StepRef
-from dibs.workflow.task_data import AttemptCheckpoints, Results, TaskData
+from dibs.workflow.builder import AddsSteps, After, Draft, StepBuilder, StepRef
+from dibs.workflow.task_data import NO_RESOURCES, AttemptCheckpoints, Results, TaskData, ValueHandler
+
+if TYPE_CHECKING:
+    from dibs.handlers.log_capture import LogSink
+    from dibs.model.execution import Execution
 
 T = TypeVar("T")
 
@@ -26,26 +32,54 @@ ReportProgress = Callable[[Claim, int, str | None], None]
 logger = logging.getLogger("dibs.task")
 
 
-class Context:
+class Context(AddsSteps):
     """The attempt in which a handler runs. A handler with a parameter of this type (or named `ctx`) receives it.
 
     The context is the same in threads, event loops and child processes. Only `results` and `checkpoint` wait for the
     store; a checkpoint of a coroutine function is awaited.
     """
 
-    __slots__ = ("_checkpoints", "_draft", "_log", "_report_progress", "_results", "_task_data", "cancelled", "claim")
+    __slots__ = (
+        "_checkpoints",
+        "_draft",
+        "_execution",
+        "_handler",
+        "_log",
+        "_report_progress",
+        "_results",
+        "_task_data",
+        "cancelled",
+        "claim",
+        "sink",
+    )
 
-    def __init__(self, claim: Claim, report_progress: ReportProgress, task_data: TaskData) -> None:
+    def __init__(
+        self, claim: Claim, report_progress: ReportProgress, task_data: TaskData, sink: LogSink | None = None
+    ) -> None:
         self.claim = claim
         self.cancelled = False
         """True when the handler should stop: after a request to cancel the task, its timeout, or the loss of the
         claim."""
+        self.sink = sink
+        """Receives what the attempt logs; None for a handler that captures no logs."""
         self._report_progress = report_progress
         self._task_data = task_data
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
         self._results: Results | None = None
+        self._execution: Execution | None = None
         self._checkpoints: AttemptCheckpoints | None = None
         self._draft: Draft | None = None
+        self._handler: ValueHandler | None = None
+        """The handler that runs, whose codecs encode and decode values; None before it does."""
+
+    def decode_params(self) -> dict[str, Any]:
+        """Give the task its params as plain JSON, and return them. Raises CodecMissing or CodecFailed."""
+        assert self._handler is not None
+        task = self.claim.task
+        what = f"the params of task {task.id} ({task.type})"
+        params: dict[str, Any] = self._handler.decode_of(task.type, task.params, what)
+        self.claim = msgspec.structs.replace(self.claim, task=msgspec.structs.replace(task, params=params))
+        return params
 
     @property
     def task(self) -> Task:
@@ -71,6 +105,16 @@ class Context:
             self._log = _TaskLog(logger, about)
         return self._log
 
+    @property
+    def resources(self) -> Any:
+        """What the lifespan of the app has yielded in this process."""
+        if self._task_data.resources is NO_RESOURCES:
+            raise InvalidValue(
+                "There are no resources here: no lifespan was started.",
+                hint="Declare one with @app.lifespan. In a test, use `box.lifespan()` or set `box.resources`.",
+            )
+        return self._task_data.resources
+
     def progress(self, percent: int, message: str | None = None) -> None:
         """Report the progress of the task (0 to 100). The worker writes the latest report within a second, and always
         before the outcome of the attempt."""
@@ -94,17 +138,22 @@ class Context:
     def results(self) -> Results:
         """The results of the parent steps by name. For a finalizer: of the steps that no other step waits for."""
         if self._results is None:
-            self._results = Results() if self.workflow_id is None else Results(self._task_data.results(self.claim))
+            parents = () if self.workflow_id is None else self._task_data.results(self.claim)
+            self._results = Results(parents, self._handler)
         return self._results
 
-    def step(self, which: HandlerOrType, /, *args: Any, after: After = None, **params: Any) -> StepRef:
-        """Add a step to the workflow when this attempt completes.
+    @property
+    def execution(self) -> Execution:
+        """How the steps of the workflow ended, for a finalizer: `ctx.execution.failed` has the errors by name. In
+        another step: the steps as they are at the first reading."""
+        if self._execution is None:
+            if self.workflow_id is None:
+                raise InvalidValue(f"Task {self.task.id} is not a step of a workflow, so it has no execution.")
+            self._execution = self._task_data.execution(self.claim)
+        return self._execution
 
-        Steps that wait for this one then also wait for the added steps, and receive the results of the last of them.
-
-        `after`: steps added in this attempt, or names of steps of the workflow.
-        """
-        return self.options().step(which, *args, after=after, **params)
+    def _add_step(self, task: NewTask, after: After) -> StepRef:
+        return self.options()._add_step(task, after)
 
     def options(self, *, name: str | None = None, on_failure: str | None = None) -> StepBuilder:
         """Set the name or the failure policy of the next step: `ctx.options(name="a").step(…)`."""
@@ -136,7 +185,7 @@ class Context:
         """
         with _checkpoints_lock:
             if self._checkpoints is None:
-                self._checkpoints = AttemptCheckpoints(self.claim, self._task_data)
+                self._checkpoints = AttemptCheckpoints(self.claim, self._task_data, self._handler)
         return self._checkpoints.make(name, function)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from dibs.codec import clean_text
+from dibs.json_values import clean_text
 from dibs.model.checks import check_seconds
 from dibs.model.claim import Cancelled, Failed, Outcome, Released
 from dibs.model.task import Failure

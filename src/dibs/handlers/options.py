@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from dibs.model.retry import Backoff
 
 
 class TaskOptions(TypedDict, total=False):
-    """Options of `enqueue`, the arguments of `NewTask`. Durations are in seconds."""
+    """Options of `enqueue`, the arguments of `NewTask`. Durations are in seconds. `request`: an id of the call; after a
+    lost answer, a second call with the same key and id returns the task of the first call. `limits`: names of limits,
+    in addition to those of the queue and the type. `group`: instead of the group that the type's `group_by` names."""
 
     queue: str
     priority: int
@@ -26,18 +28,50 @@ class TaskOptions(TypedDict, total=False):
     key: str | None
     backoff: Backoff
     tags: Sequence[str]
+    expires_in: float | None
+    expires_at: datetime | None
+    key_scope: str
+    key_for: float | None
+    on_conflict: str
+    max_delay: float | None
+    request: str | None
+    limits: Sequence[str]
+    group: str | None
+
+
+class ChangeOptions(TypedDict, total=False):
+    """New values for a task that has not started, the arguments of `TaskChange`. `delay`: seconds from now; `group`: an
+    empty text removes it."""
+
+    priority: int | None
+    delay: float | None
+    run_at: datetime | None
+    queue: str | None
+    params: dict[str, Any] | None
+    tags: Sequence[str] | None
+    group: str | None
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """Options of a schedule, the arguments of `NewSchedule`: options of its tasks, and whether it is enabled."""
+    """Options of a schedule, the arguments of `NewSchedule`: its timing, options of its tasks, and whether it is
+    enabled."""
 
+    every: float | None
+    at: datetime | None
+    jitter: float
+    start_at: datetime | None
+    end_at: datetime | None
+    overlap: str
     queue: str
     priority: int
     max_attempts: int
     timeout: float | None
     backoff: Backoff
     tags: Sequence[str]
+    expires_in: float | None
     enabled: bool | None
+    limits: Sequence[str]
+    group: str | None
 
 
 class WorkflowOptions(TypedDict, total=False):

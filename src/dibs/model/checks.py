@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from dibs.codec import check_name, format_number
 from dibs.errors import InvalidValue
+from dibs.json_values import check_name, format_number
 
 MAX_SECONDS = 100 * 365 * 24 * 3600
 
@@ -40,6 +42,9 @@ TAGS_IN_QUERY = f"^{_ONE_TAG}(,{_ONE_TAG}){{0,{MAX_TAGS - 1}}}$"
 _tag = re.compile(TAG)
 
 
+_request_id = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
 def check_integer(value: Any, what: str, least: int, most: int) -> int:
     """Check for an int (not a bool) within bounds, and return it."""
     if type(value) is not int:
@@ -58,6 +63,17 @@ def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
     return round(value * 1_000_000)
 
 
+def deadline_after(timeout: Any) -> float | None:
+    """The time, by `time.monotonic`, at which a wait of `timeout` seconds ends; None for a wait without an end.
+
+    A timeout may be negative (what is left of the time of a program) or infinite."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or math.isnan(timeout):
+        raise InvalidValue(f"timeout must be a number of seconds, or None, not {timeout!r}.")
+    return time.monotonic() + timeout
+
+
 _DURATION = re.compile(r"([0-9]{1,12})(s|m|h|d|w)")
 
 
@@ -68,9 +84,26 @@ def read_duration(text: str) -> float:
     """Convert a text such as 90d to seconds."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        hint = "Write a number and its unit: 30m, 12h, 90d, 4w."
+        hint = "Write a number and its unit: 45s, 30m, 12h, 90d, 4w."
         raise InvalidValue(f"{text!r} is not a valid duration.", hint=hint)
     return int(found[1]) * _SECONDS[found[2]]
+
+
+def read_seconds(text: str) -> float:
+    """Convert a number of seconds, or a duration such as 30s, to seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        return read_duration(text)
+
+
+def check_request_id(request: Any) -> None:
+    """Check the id of a request, by which a repetition is recognised."""
+    if type(request) is not str or not _request_id.fullmatch(request):
+        raise InvalidValue(
+            f"The request id {str(request)[:80]!r} is not allowed.",
+            hint="Use 1 to 64 letters, digits, dashes and underscores.",
+        )
 
 
 def check_trace(value: Any) -> str:

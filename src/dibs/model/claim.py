@@ -7,7 +7,6 @@ structs: a child process sends its outcome to the worker in msgpack, and the tag
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -15,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import MAX_ERROR_TEXT, check_name
 from dibs.errors import DibsError, InvalidValue
-from dibs.model.checks import check_integer, check_names, check_seconds, check_worker_id
+from dibs.json_values import MAX_ERROR_TEXT, check_name
+from dibs.model.checks import check_integer, check_names, check_request_id, check_seconds, check_worker_id
 from dibs.model.task import FINAL, MAX_MAX_ATTEMPTS, Failure, State, Task
 from dibs.model.workflow import NewStep
 
@@ -26,8 +25,6 @@ DEFAULT_LEASE = 60.0
 
 MAX_BATCH = 1000
 """The largest number of tasks in one claim, and of entries in one batch."""
-
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Order(StrEnum):
@@ -94,7 +91,7 @@ class ClaimRequest(Filters, frozen=True, kw_only=True):
         if self.incarnation is not None:
             check_name(self.incarnation, "The incarnation")
         if self.request is not None:
-            _check_request_id(self.request)
+            check_request_id(self.request)
 
 
 class ClaimRef(msgspec.Struct, frozen=True):
@@ -117,6 +114,8 @@ class Claim(msgspec.Struct, frozen=True):
     token: int
     worker_id: str
     lease_until: datetime
+    limited: bool = False
+    """True if the claim counts towards a limit; False also if the claim is the answer to a repeated request."""
 
     @property
     def task_id(self) -> int:
@@ -201,14 +200,6 @@ class ClaimStatus(StrEnum):
     HELD = "held"  # the claim is valid
     STOPPING = "stopping"  # the claim is valid, and the cancellation of the task was requested
     LOST = "lost"  # the claim is no longer valid
-
-
-def _check_request_id(request: Any) -> None:
-    if type(request) is not str or not _REQUEST_ID.fullmatch(request):
-        raise InvalidValue(
-            f"The request id {str(request)[:80]!r} is not allowed.",
-            hint="Use 1 to 64 letters, digits, dashes and underscores.",
-        )
 
 
 def check_lease(lease: Any) -> int:

@@ -17,10 +17,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from itertools import islice, takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dibs.codec import check_name
 from dibs.errors import InvalidValue
+from dibs.json_values import check_name
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
 
 NICKNAMES = {
     "@yearly": "0 0 1 1 *",
@@ -65,10 +68,8 @@ def ticks_per_quarter_hour(expression: str, timezone: str, start: datetime, quar
 
     The counts are computed from the fields of the expression, because stepping through a day with one tick a second
     takes seconds. At a change of daylight saving time the counts are approximate."""
-    from cronsim import CronSim
-
-    zone, starts = _zone(timezone), (start + number * QUARTER_HOUR for number in range(quarters))
-    fields = CronSim(NICKNAMES.get(expression.lower(), expression), start)
+    zone, starts = zone_of(timezone), (start + number * QUARTER_HOUR for number in range(quarters))
+    fields = _simulate(expression, start)
     per_quarter = [len(fields.seconds) * sum(minute // 15 == each for minute in fields.minutes) for each in range(4)]
     day_matches: dict[date, bool] = {}
     counts = []
@@ -87,20 +88,37 @@ def check_cron(expression: Any) -> str:
     return str(expression)
 
 
+def parse_cron(expression: str) -> CronSim:
+    """The fields of the expression: its seconds, minutes, hours, days, months and weekdays as sets of values."""
+    return _simulate(expression, REFERENCE_TIME)
+
+
 def check_timezone(name: Any) -> str:
     """Check that this machine knows the time zone, and return its name."""
     check_name(name, "The time zone")
-    _zone(name)
+    zone_of(name)
     return str(name)
 
 
+def zone_of(name: str) -> tzinfo:
+    """The time zone of this name. InvalidValue if this machine does not know it."""
+    if name == "UTC":  # known without a time zone database
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError):  # an unknown name, an absolute path, a directory of time zones
+        raise InvalidValue(f"This machine does not know the time zone {name!r}.", hint=_timezone_hint(name)) from None
+
+
 def _ticks_after(expression: str, timezone: str, moment: datetime) -> Iterator[datetime]:
-    ticks = _simulate(expression, moment.astimezone(_zone(timezone)))
+    ticks = _simulate(expression, moment.astimezone(zone_of(timezone)))
     # In an hour that occurs twice, two ticks have the same local time, and one of the two may be before `moment`.
     return (tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment)
 
 
-def _simulate(expression: str, moment: datetime) -> Iterator[datetime]:
+def _simulate(expression: str, moment: datetime) -> CronSim:
     """The ticks after `moment`, in the time zone of `moment`. InvalidValue if the expression is not valid."""
     from cronsim import CronSim, CronSimError
 
@@ -140,17 +158,6 @@ def _before_newest(expression: str, timezone: str, first: datetime, last: dateti
 def _has_at_least(expression: str, timezone: str, start: datetime, last: datetime, limit: int) -> bool:
     ticks = takewhile(lambda tick: tick <= last, _ticks_after(expression, timezone, start))
     return next(islice(ticks, limit - 1, None), None) is not None
-
-
-def _zone(name: str) -> tzinfo:
-    if name == "UTC":  # known without a time zone database
-        return UTC
-    from zoneinfo import ZoneInfo
-
-    try:
-        return ZoneInfo(name)
-    except (LookupError, ValueError, OSError):  # an unknown name, an absolute path, a directory of time zones
-        raise InvalidValue(f"This machine does not know the time zone {name!r}.", hint=_timezone_hint(name)) from None
 
 
 def _timezone_hint(name: str) -> str:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from dibs.codec import MAX_NAME, check_name
+from dibs.json_values import MAX_NAME, check_name
 from dibs.model.workflow import WorkflowState
 
 DEFAULT_FINALIZATION_LEASE = 30.0

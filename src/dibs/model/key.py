@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import check_name
 from dibs.errors import InvalidValue
+from dibs.json_values import check_name
 from dibs.model.checks import check_integer, check_moment, check_names, check_seconds
 
 
@@ -65,7 +65,7 @@ def read_limit(text: Any) -> RateLimit | None:
         return None
     found = _LIMIT.fullmatch(text) if type(text) is str else None
     if found is None or found[2] not in UNITS:
-        hint = 'Write a number of requests in a second, minute, hour or day, such as "600/minute", or "none".'
+        hint = 'Write a number for each second, minute, hour or day, such as "600/minute"; for an API key also "none".'
         raise InvalidValue(f"{str(text)[:40]!r} is not a valid rate limit.", hint=hint)
     return RateLimit(int(found[1]), UNITS[found[2]])
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from dibs.codec import check_name
+from dibs.json_values import check_name
 from dibs.model.checks import check_worker_id
+from dibs.model.declaration import DECLARED_AT_ONCE
+from dibs.model.limit import SettingSource
 from dibs.model.task import Task
 
 
@@ -72,6 +74,18 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     stopped_at: datetime | None
     holds: list[int]
 
+    @property
+    def queues_with_bounds(self) -> list[str]:
+        """The queues for people: `mail=2` for a queue of which the worker runs at most two tasks at once."""
+        bounds = self.queue_bounds
+        return [f"{queue}={bounds[queue]}" if queue in bounds else queue for queue in self.queues or ()]
+
+    @property
+    def queue_bounds(self) -> dict[str, int]:
+        """The bounds in the metadata, which a worker in another language may have filled with anything."""
+        given = self.metadata.get("queue_bounds")
+        return {} if not isinstance(given, dict) else {name: n for name, n in given.items() if type(n) is int}
+
     def serves(self, task: Task) -> bool:
         """True if the worker claims tasks of this queue and type."""
         return (self.queues is None or task.queue in self.queues) and (self.types is None or task.type in self.types)
@@ -85,3 +99,43 @@ class TaskType(msgspec.Struct, frozen=True):
     schema: dict[str, Any] | bool | None
     defaults: dict[str, Any]
     created_at: datetime
+    paused_at: datetime | None = None
+    """When the type was paused; None if its tasks can be claimed."""
+    source: SettingSource = "command"
+    """`code`: the version was registered by a worker whose handler declares it; `command`: by hand."""
+
+
+class DeclaredSchema(msgspec.Struct, frozen=True):
+    """The JSON Schema of a task type that a handler declares. None: it declares none, and takes an earlier one back."""
+
+    type: str
+    schema: dict[str, Any] | None
+
+    def __post_init__(self) -> None:
+        check_name(self.type, "The task type")
+
+
+DECLARED_BYTES = 256 * 1024
+"""The size of the schemas that one call declares, unless a single schema is larger."""
+
+
+def batches_of_schemas(schemas: Iterable[DeclaredSchema]) -> Iterator[list[DeclaredSchema]]:
+    """The schemas, as many at once as one call may declare."""
+    batch: list[DeclaredSchema] = []
+    left = DECLARED_BYTES
+    for each in schemas:
+        size = len(msgspec.json.encode(each))
+        if batch and (size > left or len(batch) == DECLARED_AT_ONCE):
+            yield batch
+            batch, left = [], DECLARED_BYTES
+        batch.append(each)
+        left -= size
+    if batch:
+        yield batch
+
+
+class PausedType(msgspec.Struct, frozen=True):
+    """A paused task type, which need not be registered."""
+
+    name: str
+    paused_at: datetime

@@ -12,8 +12,8 @@ from zlib import crc32
 
 import msgspec
 
-from dibs.codec import check_name
 from dibs.errors import InvalidValue
+from dibs.json_values import check_name
 from dibs.model.checks import read_duration
 
 DAY = 24 * 3600.0

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import check_name, encode
 from dibs.errors import InvalidValue
+from dibs.json_values import check_name, encode
 from dibs.model.checks import check_integer, check_moment, check_names, check_tags
 from dibs.model.claim import MAX_BATCH
 from dibs.model.task import STATES, State, Task
@@ -215,6 +215,18 @@ PAGE_CONTENT = 4 * 1024 * 1024
 """The largest content of one page that a server reads, in characters of params, results and errors; at least one task.
 One task may have two megabytes, and a page a thousand tasks: decoding them all would take gigabytes, and minutes in
 which an event loop does nothing else."""
+
+
+MAX_STATES = 10_000
+"""The largest number of tasks whose states one operation reads."""
+
+
+class TasksById(msgspec.Struct, frozen=True):
+    """Tasks that were read by their ids, in the order of the ids. `left`: ids that were not read, because the tasks
+    before them have much content. An id without a task is in neither."""
+
+    tasks: list[Task]
+    left: list[int]
 
 
 class TaskPage(msgspec.Struct, frozen=True):

@@ -67,13 +67,15 @@ class TaskCount(msgspec.Struct, frozen=True):
 
 
 class TransitionCount(msgspec.Struct, frozen=True):
-    """The number of tasks of a queue that went from one state to another. `queue` is None for tasks pruned since."""
+    """The number of tasks of a queue that went from one state to another. `queue` is None for tasks pruned since.
+    `from_queue`: the queue that they left with the transition, if they moved to another one."""
 
     queue: str | None
     event: Event
     from_state: State | None
     to_state: State
     count: int
+    from_queue: str | None = None
 
 
 class Latencies(msgspec.Struct, frozen=True):
@@ -132,11 +134,12 @@ class ChangesSince(msgspec.Struct, frozen=True):
 
 class WorkersAndPauses(msgspec.Struct, frozen=True):
     """The registered workers (without the tasks they hold), and the paused queues with the time of their pause.
-    `resuming`: the queues that were resumed and may still have parked tasks."""
+    `resuming`: the queues that were resumed and may still have parked tasks. `paused_types`: the paused types."""
 
     workers: list[WorkerInfo]
     paused: dict[str, datetime]
     resuming: frozenset[str] = frozenset()
+    paused_types: dict[str, datetime] = {}
 
 
 MAX_GROUP_MESSAGE = 300

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -52,12 +52,33 @@ class Pruned(msgspec.Struct, frozen=True):
     next: PrunePosition | None = None
 
 
-class QueuesToPark(msgspec.Struct, frozen=True):
-    """Queues whose tasks upkeep must park or unpark. `paused`: paused queues with tasks that are not parked. `resumed`:
-    queues that are not paused and may have parked tasks."""
+class PauseScope(StrEnum):
+    """What a pause holds back: the tasks of a queue, or the tasks of a type."""
 
-    paused: list[str]
-    resumed: list[str]
+    QUEUE = "queue"
+    TYPE = "type"
+
+    @property
+    def other(self) -> PauseScope:
+        """The other scope: a task has a pause of its queue and one of its type."""
+        return PauseScope.TYPE if self is PauseScope.QUEUE else PauseScope.QUEUE
+
+
+class Pause(NamedTuple):
+    """The name of a pause: of this queue, or of this type."""
+
+    scope: PauseScope
+    name: str
+
+
+class PausesToPark(msgspec.Struct, frozen=True):
+    """Pauses whose tasks upkeep must park or unpark. `paused`: pauses with tasks that are not parked. `resumed`: pauses
+    that have ended and may have parked tasks. `missing_index`: the index without which upkeep finds only some of the
+    tasks to park."""
+
+    paused: list[Pause]
+    resumed: list[Pause]
+    missing_index: str | None = None
 
 
 class Upkept(msgspec.Struct, frozen=True):
@@ -70,6 +91,7 @@ class Upkept(msgspec.Struct, frozen=True):
     workers_pruned: int = 0
     ticked: int = 0
     expired: int = 0
+    workflows_expired: int = 0
     finalized: int = 0
     mended: int = 0
 

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import msgspec
 
-from dibs.codec import MAX_NAME, check_name
 from dibs.errors import InvalidGraph, InvalidValue
+from dibs.json_values import MAX_NAME, check_name
 from dibs.model.checks import check_integer, check_moment, check_seconds
 from dibs.model.task import Failure, NewTask, State
 
@@ -57,6 +57,18 @@ class StepKind(StrEnum):
     FINALIZER = "finalizer"  # runs once, after all other steps
 
 
+class FinalizeWhen(StrEnum):
+    """After which end of the steps a finalizer runs."""
+
+    SUCCESS = "success"  # all steps have passed
+    FAILURE = "failure"  # a step failed, or the workflow was cancelled or passed its deadline
+    ALWAYS = "always"
+
+    def includes(self, state: str) -> bool:
+        """True if the finalizer of a workflow that ends in this state runs."""
+        return self is FinalizeWhen.ALWAYS or (self is FinalizeWhen.SUCCESS) == (state == WorkflowState.COMPLETED)
+
+
 class NewStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step to add: a task or a sub-workflow that starts when the steps named in `after` have ended.
 
@@ -71,8 +83,8 @@ class NewStep(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_name(self.name, "The name of a step")
-        if self.name == FINALIZER_NAME:
-            raise InvalidGraph(f"The name {FINALIZER_NAME!r} is reserved for the finalizer.", hint="Use another name.")
+        if self.name.startswith(FINALIZER_NAME[:-1]):
+            raise InvalidGraph(f"The name {self.name!r} is reserved for the finalizer.", hint="Use another name.")
         if (self.task is None) == (self.workflow is None):
             raise InvalidValue(f"The step {self.name!r} must be either a task or a workflow.")
         if self.task is not None and self.task.key is not None:
@@ -89,12 +101,14 @@ class NewWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow to start. Checked on construction: names are unique, parents exist, the graph has no cycle.
 
     `deadline`: seconds from its start, or a time, after which the remaining steps are stopped and the workflow fails.
-    `finalizer`: a task that runs once, after every step has ended.
+    `finalizer`: a task that runs once, after every step has ended; `finalize_when`: "success" (the default: if all
+    steps have passed), "failure" (if not, also after a cancellation or the deadline) or "always".
     """
 
     name: str
     steps: Sequence[NewStep] = ()
     finalizer: NewTask | None = None
+    finalize_when: str = FinalizeWhen.SUCCESS
     key: str | None = None
     on_failure: str = OnFailure.FAIL
     deadline: float | datetime | None = None
@@ -107,6 +121,7 @@ class NewWorkflow(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidValue("The finalizer has a key.", hint="Give the workflow a key instead.")
         if self.finalizer is not None:
             check_type(self.finalizer)
+        check_when(self.finalize_when)
         check_policy(self.on_failure)
         _check_deadline(self.deadline)
         check_graph(self.steps)
@@ -125,8 +140,8 @@ class NewWorkflow(msgspec.Struct, frozen=True, kw_only=True):
             yield self.finalizer
 
 
-class Workflow(msgspec.Struct, frozen=True, dict=True):
-    """A workflow as read from the store.
+class WorkflowRecord(msgspec.Struct, frozen=True, dict=True):
+    """What Workflow and AsyncWorkflow have in common: a workflow as read from the store.
 
     `steps`: the number of steps. `active`: of steps that run or may run now. `ended`: of steps that have ended.
     `failures`: of ended steps whose children must not start.
@@ -152,6 +167,7 @@ class Workflow(msgspec.Struct, frozen=True, dict=True):
     error: Failure | None = None
     step_of: int | None = None
     finalizer_id: int | None = None
+    finalize_when: FinalizeWhen = FinalizeWhen.SUCCESS
     finalization_token: int = 0
     finalization_by: str | None = None
     finalization_until: datetime | None = None
@@ -162,20 +178,42 @@ class Workflow(msgspec.Struct, frozen=True, dict=True):
         """True in a final state, which only `retry_workflow` leaves."""
         return self.state in ENDED
 
-    def wait(self, timeout: float | None = None) -> Any:
-        """Wait until the workflow has ended, and return it. Awaitable if it came from AsyncDibs. Raises WaitTimeout."""
+    @property
+    def ends_as(self) -> WorkflowState:
+        """The state in which the workflow ends, as far as that is decided: while the finalizer runs, the state that
+        follows from the other steps."""
+        if self.state is not WorkflowState.FINALIZING:
+            return self.state
+        if self.finalize_when is FinalizeWhen.SUCCESS or not (self.stopping or self.failures):
+            return WorkflowState.COMPLETED
+        return WorkflowState.CANCELLED if self.stopping == STOP_CANCELLED else WorkflowState.FAILED
+
+    def _client(self, verb: str) -> Any:
         app = vars(self).get("app")
         if app is None:
             raise InvalidValue(
-                "This workflow was not returned by a client, so it cannot wait.",
-                hint=f"Use app.wait_workflow({self.id}).",
+                "This workflow was not returned by a client, so it cannot wait.", hint=f"Use app.{verb}({self.id})."
             )
-        return app.wait_workflow(self.id, timeout)
+        return app
 
     def of(self, app: Any) -> Self:
         """Attach the client that returned the workflow."""
         vars(self)["app"] = app
         return self
+
+
+class Workflow(WorkflowRecord, frozen=True, dict=True):
+    """A workflow as read from the store."""
+
+    def wait(self, timeout: float | None = None) -> Workflow:
+        """Wait until the workflow has ended, and return it. Raises WaitTimeout."""
+        ended: Workflow = self._client("wait_workflow").wait_workflow(self.id, timeout)
+        return ended
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait until the workflow has ended. Returns the result of its finalizer, or the results of its steps by name,
+        as `app.workflow_result` does. Raises WorkflowFailed and WaitTimeout."""
+        return self._client("workflow_result").workflow_result(self.id, timeout)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -312,6 +350,14 @@ def check_policy(policy: Any) -> None:
     """Check for a failure policy, or None."""
     if policy is not None and policy not in OnFailure.__members__.values():
         raise InvalidValue(f"{policy!r} is not a valid on_failure.", hint=f"Use one of: {', '.join(OnFailure)}.")
+
+
+def check_when(when: Any) -> None:
+    """Check for a value of FinalizeWhen."""
+    if when not in FinalizeWhen.__members__.values():
+        raise InvalidValue(
+            f"{when!r} is not a valid `when` of a finalizer.", hint=f"Use one of: {', '.join(FinalizeWhen)}."
+        )
 
 
 def _check_parents(name: str, after: Any) -> None:

@@ -32,12 +32,16 @@ from dibs.store.operation import Rows
 
 T = TypeVar("T", bound=Hashable)
 
-MAX_QUEUES, MAX_TYPES = 100, 200
+MAX_QUEUES, MAX_TYPES, MAX_LIMITS = 100, 200, 100
 RUN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """Histogram buckets in seconds, from a handler that reads one value to one that works for half an hour."""
 
+WAIT_BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+"""Histogram buckets in seconds, from a permit that came back at once to a quota that was used up for hours."""
+
 QUEUE = Label("queue", most=MAX_QUEUES)
 TYPE = Label("task_type", most=MAX_TYPES)
+LIMIT = Label("limit", most=MAX_LIMITS)
 OPERATION = Label("operation", "complete", "fail", "release", "cancel", "renew", "progress", "start", "checkpoint")
 
 claim_seconds = Histogram(
@@ -61,6 +65,9 @@ stale_tokens = Counter(
     OPERATION,
 )
 expired = Counter("task_claim_expired_total", "Expired leases whose tasks were recovered.")
+not_started = Counter(
+    "task_expired_total", "Tasks that were cancelled because they were not started by their expiry.", QUEUE, TYPE
+)
 enqueued = Counter("task_enqueued_total", "Enqueued tasks, including steps of workflows.", QUEUE)
 completed = Counter("task_completed_total", "Completed tasks.", QUEUE, TYPE)
 failed = Counter("task_failed_total", "Failed attempts, with or without a retry.", QUEUE, TYPE)
@@ -73,6 +80,13 @@ dead_letter = Counter(
 )
 run_seconds = Histogram(
     "task_run_duration_seconds", "Duration of handlers in seconds, with any outcome.", QUEUE, TYPE, buckets=RUN_BUCKETS
+)
+
+limit_waits = Histogram(
+    "task_limit_wait_seconds",
+    "Seconds for which claimed tasks had waited for a limit; tasks that did not wait are not counted.",
+    LIMIT,
+    buckets=WAIT_BUCKETS,
 )
 
 TASK_FAMILIES: tuple[Family, ...] = (
@@ -88,12 +102,14 @@ TASK_FAMILIES: tuple[Family, ...] = (
     release_attempts,
     stale_tokens,
     expired,
+    not_started,
     enqueued,
     completed,
     failed,
     retried,
     dead_letter,
     run_seconds,
+    limit_waits,
 )
 
 
@@ -183,6 +199,11 @@ class TaskMetrics(Observer):
             if event == Event.RECOVERED:
                 expired.add(times=times)
 
+    def waited(self, waits: Iterable[tuple[str, float]]) -> None:
+        """See Observer."""
+        for limit, seconds in waits:
+            limit_waits.add(seconds, limit)
+
 
 def _count(values: Iterable[T]) -> dict[T, int]:
     """Count each value. For the few values of most calls, `collections.Counter` takes four times as long."""
@@ -199,6 +220,7 @@ _COUNTERS: dict[tuple[str, str], tuple[Counter, ...]] = {
     (Event.FAILED, State.FAILED): (failed,),
     (Event.FAILED, State.SCHEDULED): (failed, retried),
     (Event.FAILED, State.PENDING): (failed, retried),
+    (Event.EXPIRED, State.CANCELLED): (not_started,),
 }
 
 

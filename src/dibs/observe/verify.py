@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -17,44 +16,11 @@ import msgspec
 from dibs.errors import InvalidValue
 from dibs.model.history import HistoryEntry
 from dibs.model.task import FINAL, MOVES, Event, State, Task
+from dibs.observe.limits_check import LimitsCheck, LimitsRecord
+from dibs.observe.violations import Code, Violation
 
 MAX_LISTED = 20
 """The number of violations in a printed report; `violations` has all of them."""
-
-
-class Code(StrEnum):
-    """Which rule was broken."""
-
-    NO_BEGINNING = "no_beginning"  # the first entry is not `enqueued`
-    OUT_OF_ORDER = "out_of_order"  # the ids of a task's entries do not grow
-    MOVE_NOT_ALLOWED = "move_not_allowed"  # not in MOVES
-    BROKEN_CHAIN = "broken_chain"  # the old state of an entry is not the new state of the entry before
-    LIFE_AFTER_END = "life_after_end"
-    LIFE_AFTER_PRUNING = "life_after_pruning"
-    DOUBLE_CLAIM = "double_claim"  # claimed while claimed, or a token issued twice
-    SKIPPED_TOKEN = "skipped_token"
-    STALE_TOKEN = "stale_token_honoured"
-    FOREIGN_WORKER = "foreign_worker_honoured"
-    WRONG_TOKEN = "wrong_token"  # an entry that needs no claim has another token than the task
-    LOST_TASK = "lost_task"
-    UNRECORDED_TASK = "unrecorded_task"
-    STATE_DIFFERS = "state_differs"  # the state in the store is not the last state of the history
-    TOKEN_DIFFERS = "token_differs"
-    NOT_RECORDED = "acknowledged_not_recorded"
-    DOUBLED_COMPLETION = "doubled_completion"
-
-
-class Violation(msgspec.Struct, frozen=True):
-    """A broken rule, and the entry that broke it (None if no single entry did)."""
-
-    code: Code
-    task_id: int
-    message: str
-    entry_id: int | None = None
-
-    def __str__(self) -> str:
-        place = "" if self.entry_id is None else f", entry {self.entry_id}"
-        return f"task {self.task_id}{place}: {self.code}: {self.message}"
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -106,19 +72,28 @@ def verify(
     tasks: Iterable[Task] | None = None,
     acknowledged: Iterable[Acknowledged] | None = None,
     complete: bool = True,
+    limits: LimitsRecord | None = None,
 ) -> VerifyReport:
     """Check a history, read once, in the order of its ids.
 
     `tasks`: all tasks of the store after the last entry. `acknowledged`: responses that clients received. `complete`:
     False if the oldest history has been pruned, so that the history of a task may begin in the middle; what the missing
-    part could explain is then not a violation.
+    part could explain is then not a violation. `limits`: the limits and fair queues, to check them as well; this needs
+    the tasks, and memory for every claim.
     """
     writes = _AcknowledgedWrites(acknowledged or ())
     records = _TaskRecords(writes, complete)
+    flow = None if limits is None else LimitsCheck(limits, complete=complete)
+    if flow is not None:
+        if tasks is None:
+            raise InvalidValue("A check of limits needs the tasks.", hint="Give tasks= as well.")
+        entries, tasks = flow.read(entries), flow.hold(tasks)
     violations = [violation for entry in entries for violation in records.enter(entry)]
     if tasks is not None:
         violations += _compare(records, tasks)
     violations += writes.broken(records)
+    if flow is not None:
+        violations += flow.violations()
     count = records.count
     return VerifyReport(count.total(), len(records.tasks), count[Event.CLAIMED], count[Event.COMPLETED], violations)
 
@@ -260,6 +235,10 @@ def _allowed(entry: HistoryEntry) -> bool:
     leaves, reaches = MOVES[entry.event]
     if entry.event == Event.PRUNED and entry.from_state != entry.to_state:
         return False  # not in the table: pruning does not change the state
+    if entry.event == Event.CHANGED and (entry.from_state == State.BLOCKED) != (entry.to_state == State.BLOCKED):
+        return False  # not in the table either: a change does not decide whether a step waits for others
+    if entry.event == Event.REPLACED and entry.token > 0:
+        return False  # not in the table: a task that has started keeps its content
     return entry.from_state in leaves and entry.to_state in reaches
 
 

@@ -89,7 +89,8 @@ class Call:
         return trace if is_trace(trace) else None
 
     async def visible(self, task_ids: Sequence[int]) -> frozenset[int] | None:
-        """Return the ids of the tasks that the caller may see; None for all. A task never changes its queue."""
+        """Return the ids of the tasks that the caller may see; None for all. Another client may move a waiting task to
+        another queue after this check: then the call counts as made before the move."""
         if self.caller.queues is None:
             return None
         queues = await self.run(self.service.store.tasks.queues_of(task_ids))

@@ -14,7 +14,7 @@ HEADERS: Headers = (
     (b"x-accel-buffering", b"no"),  # a proxy must pass each event on at once
     *SAFE_HEADERS,
 )
-RETRY = b"retry: 2000\n\n"
+RETRY = b"retry: 2000\n"
 
 KEEP_ALIVE = 15.0
 """Seconds without an event after which a comment is sent, so that proxies keep the connection open."""
@@ -37,17 +37,21 @@ class EventStream(ABC):
     async def still_admitted(self) -> bool:
         """Return False if the client is no longer authorized."""
 
-    async def begin(self) -> None:
-        """Send the response headers and the first line."""
+    def keep_alive(self) -> bytes:
+        """What is sent after a long pause."""
+        return b": keep-alive\n\n"
+
+    async def begin(self, position: bytes = b"") -> None:
+        """Send the response headers and the first lines."""
         await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-        await self.write(RETRY)
+        await self.write(RETRY + position + b"\n")
 
     async def continue_with(self, content: bytes) -> bool:
         """Send the content, or a keep-alive after a long pause; return False if the client is no longer authorized."""
         if content:
             await self.write(content)
         elif time.monotonic() - self._sent_at >= KEEP_ALIVE:
-            await self.write(b": keep-alive\n\n")
+            await self.write(self.keep_alive())
         if time.monotonic() - self._checked_at < CHECK_INTERVAL:
             return True
         self._checked_at = time.monotonic()

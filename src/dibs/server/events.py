@@ -5,7 +5,8 @@ subscriber that reconnects with the id of its last entry first gets the missed e
 the position of the reader.
 
 A subscriber that reconnects names only the id of its last entry. So entries behind a gap in the ids are held back until
-the gap is filled or is two seconds old; `dibs.history_follower` explains the gaps.
+the gap is filled, or no transaction is left that could fill it: the feed reads with the `HistoryReader` with which
+`app.events()` reads a database.
 """
 
 from __future__ import annotations
@@ -19,18 +20,15 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dibs.errors import DibsError, StoreUnavailable
-from dibs.history_follower import HistoryFollower, before_first_gap
-from dibs.model.history import StoreEvent
-from dibs.model.task import Event
+from dibs.errors import DibsError, EventsPruned, StoreUnavailable
+from dibs.history_follower import PAGE, HistoryReader
+from dibs.model.history import EventFilter, StoreEvent
 from dibs.server.http import encode
 from dibs.store.contract import DatabaseStore
+from dibs.store.operation import drive_async
 from dibs.wire.history import TaskEvent
 
 logger = logging.getLogger("dibs.server")
-
-GAP_TIMEOUT = 2.0
-"""Seconds to wait for a gap in the ids to be filled."""
 
 READ_PAUSE = 0.05
 """Seconds between two reads, however many events there are."""
@@ -44,23 +42,8 @@ ERROR_PAUSE = 1.0
 JOIN_TIMEOUT = 5.0
 """Seconds that a new subscriber waits for the reader to start."""
 
-PAGE = 1000
 MAX_BACKLOG = 2000
 """Maximum number of undelivered entries; then the subscription ends, and the client reconnects after its last entry."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventFilter:
-    """The events and queues of a subscription; None for all."""
-
-    events: frozenset[Event] | None = None
-    queues: tuple[str, ...] | None = None
-
-    def include(self, event: StoreEvent) -> bool:
-        """Return True if the event matches the filter."""
-        if self.events is not None and event.entry.event not in self.events:
-            return False
-        return self.queues is None or event.queue in self.queues
 
 
 @dataclass(eq=False, slots=True)
@@ -82,6 +65,11 @@ class EventSubscriber:
         elif not self.ended:
             self._waiting.append(frame)
             self._woken.set()
+
+    @property
+    def is_behind(self) -> bool:
+        """True if there are undelivered entries."""
+        return bool(self._waiting)
 
     def end(self) -> None:
         """End the subscription."""
@@ -107,8 +95,7 @@ class EventFeed:
         self._subscribers: set[EventSubscriber] = set()
         self._reader: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
-        self._follower = self._follow(0)
-        self._at_start: frozenset[int] = frozenset()
+        self._history = HistoryReader(store, None)
         self._closed = False
 
     @contextmanager
@@ -126,7 +113,18 @@ class EventFeed:
     async def join(self, subscriber: EventSubscriber) -> None:
         """Deliver new events to the subscriber from now on."""
         await self._wait_for_reader(subscriber)
-        subscriber.after, subscriber.fresh = self._follower.position, True
+        subscriber.after, subscriber.fresh = self.position, True
+
+    @property
+    def position(self) -> int:
+        """All entries up to this id were delivered."""
+        return self._history.position
+
+    async def check(self, after: int) -> None:
+        """Raise EventsPruned if entries after this one were deleted. 0: the beginning of what is kept."""
+        pruned_to = await self._store.run_async(self._store.history.pruned_to())
+        if 0 < after < pruned_to:
+            raise EventsPruned(after, pruned_to)
 
     async def rejoin(self, subscriber: EventSubscriber, after: int) -> AsyncGenerator[list[bytes], None]:
         """Yield pages of the events since entry `after`; then deliver new events to the subscriber.
@@ -134,11 +132,14 @@ class EventFeed:
         Between the last check and joining there is no await, so no event is missed.
         """
         await self._wait_for_reader(subscriber)
-        while not subscriber.ended and after < self._follower.position:
-            goal = self._follower.position  # all entries up to this id are visible
-            page = await self._store.run_async(self._store.history.events_after(after, PAGE, subscriber.filter.queues))
-            after = min(page[-1].entry.id, goal) if len(page) == PAGE else goal
-            yield [frame(event) for event in page if event.entry.id <= goal and subscriber.filter.include(event)]
+        pruned = await self._store.run_async(self._store.history.pruned_to()) if after == 0 else 0
+        while not subscriber.ended and after < self.position:
+            goal = self.position  # all entries up to this id are visible
+            page = await self._store.run_async(self._store.history.events_page(after, PAGE, subscriber.filter.queues))
+            if page.pruned_to > max(after, pruned):
+                raise EventsPruned(after, page.pruned_to)
+            after = min(page.events[-1].id, goal) if len(page.events) == PAGE else goal
+            yield [frame(event) for event in page.events if event.id <= goal and subscriber.filter.include(event)]
         subscriber.after = after
 
     def close(self) -> None:
@@ -171,6 +172,8 @@ class EventFeed:
             try:
                 await self._read_once()
                 failing = False
+            except EventsPruned:
+                self._restart()
             except Exception as error:
                 if not failing:
                     logger.warning(
@@ -190,33 +193,23 @@ class EventFeed:
         await self._store.wakeups.wait_async(seen, POLL_INTERVAL)
 
     async def _begin(self) -> None:
-        """Set the position to the end of the history; if an id before the end is missing, to the entry before it."""
-        self._at_start = frozenset()
-        newest = await self._store.run_async(self._store.history.last_entry())
-        self._follower = self._follow(newest)
-        if self._store.many_writers and newest:
-            first = max(newest - PAGE, 0)
-            page = await self._store.run_async(self._store.history.events_after(first, PAGE))
-            recent = [event.entry.id for event in page if event.entry.id <= newest]
-            self._at_start = frozenset(recent)
-            self._follower = self._follow(before_first_gap(first, recent))
+        """Set the position to the end of the history."""
+        self._history = HistoryReader(self._store, None)
+        await drive_async(self._history.begin(), self._store.run_async)
         self._started.set()
-
-    def _follow(self, position: int) -> HistoryFollower:
-        return HistoryFollower(position, gap_timeout=GAP_TIMEOUT if self._store.many_writers else 0)
 
     async def _read_on(self) -> None:
         while True:
-            page = await self._store.run_async(self._store.history.events_after(self._follower.position, PAGE))
-            if not page:
+            self._deliver(await drive_async(self._history.read(), self._store.run_async))
+            if self._history.at_end:
                 return
-            newest = page[-1].entry.id
-            if len(page) == PAGE and self._store.many_writers:
-                newest = await self._store.run_async(self._store.history.last_entry())
-            passed = self._follower.advance((event.entry.id for event in page), newest)
-            self._deliver(page[:passed])
-            if passed < PAGE:
-                return
+
+    def _restart(self) -> None:
+        """Go on at the end of the history after entries were pruned that nobody has read. The subscribers reconnect,
+        and are told which entries are missing."""
+        self._started.clear()
+        for subscriber in self._subscribers:
+            subscriber.end()
 
     def _deliver(self, events: list[StoreEvent]) -> None:
         for event in events:
@@ -234,7 +227,7 @@ class EventFeed:
         if (
             subscriber.after is None
             or entry_id <= subscriber.after
-            or (subscriber.fresh and entry_id in self._at_start)
+            or (subscriber.fresh and entry_id in self._history.at_start)
         ):
             return False
         return subscriber.filter.include(event)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import MAX_BYTES
 from dibs.errors import DibsError
+from dibs.json_values import MAX_BYTES
 from dibs.wire.errors import Refusal, RequestRefused, headers_of, status_of
 
 AsgiScope = MutableMapping[str, Any]

@@ -16,14 +16,11 @@ from typing import Any
 
 from dibs.errors import DibsError
 from dibs.model.claim import Claim, ClaimRequest, Released
-from dibs.procedures import claim_now
+from dibs.procedures import DueWaits, claim_now, until_next_poll
 from dibs.store.contract import DatabaseStore
 from dibs.store.operation import drive_async
 
 logger = logging.getLogger("dibs.server")
-
-POLL_INTERVAL = 0.25
-"""Seconds after which the first claim tries without a wake-up: a wake-up can be lost, and tasks become due."""
 
 EMPTY_PAUSE = 0.005
 """Seconds between two claims without a task: on a busy store most changes do not concern the waiting claims."""
@@ -114,15 +111,16 @@ class LongPolls:
         return await waiter.claims
 
     async def _run_queue(self, kind: ClaimKind) -> None:
-        queue = self._queues[kind]
+        queue, waits = self._queues[kind], DueWaits()
         try:
             while queue:
                 # The generation is read before claiming: a change during the claim ends the wait at once.
                 seen = self._store.wakeups.generation
-                await self._claim_in_order(queue)
+                waits.claimed(await self._claim_in_order(queue))
                 if queue:  # no task is left for this kind of claim
                     await asyncio.sleep(EMPTY_PAUSE)
-                    await self._store.wakeups.wait_async(seen, POLL_INTERVAL)
+                    pause = await drive_async(until_next_poll(self._store, waits), self._store.run_async)
+                    await self._store.wakeups.wait_async(seen, pause)
         except Exception as error:  # on any error, all waiting requests must get an answer
             for waiter in queue:
                 if not waiter.claims.done():
@@ -131,8 +129,9 @@ class LongPolls:
         finally:
             del self._queues[kind]
 
-    async def _claim_in_order(self, queue: deque[WaitingClaim]) -> None:
-        """Run the waiting claims in order until one gets no task."""
+    async def _claim_in_order(self, queue: deque[WaitingClaim]) -> bool:
+        """Run the waiting claims in order until one gets no task. True if any got a task."""
+        found = False
         while queue:
             waiter = queue.popleft()
             try:
@@ -142,10 +141,12 @@ class LongPolls:
                 waiter.claims.set_exception(error)
                 raise
             if claims or waiter.leaving or self._closed:
+                found = found or bool(claims)
                 _resolve(waiter, claims)
             else:
                 queue.appendleft(waiter)
-                return
+                break
+        return found
 
 
 def _resolve(waiter: WaitingClaim, claims: list[Claim]) -> None:

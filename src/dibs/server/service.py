@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dibs.codec import check_name
 from dibs.errors import DibsError, InvalidValue, StoreError
+from dibs.json_values import check_name
 from dibs.model.claim import Finished
 from dibs.model.key import Scope as KeyScope
 from dibs.model.key import split

@@ -8,19 +8,42 @@ the history in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dibs.errors import DibsError
+from dibs.model.change import TaskChange
 from dibs.model.claim import AnyClaim, Claim, ClaimRequest, ClaimStatus, Filters, Finished, Outcome, Renewed
+from dibs.model.declaration import Declarations, RefusedDeclaration, StoredDeclarations
 from dibs.model.explanation import Explanation
 from dibs.model.finalization import ExecutionContext, FinalizationAttempt, FinalizationClaim, Finalized
-from dibs.model.history import HistoryEntry, HistoryPosition, RecentHistory, StoreEvent
+from dibs.model.history import EventFilter, EventPage, HistoryEntry, HistoryPosition, RecentHistory, StoreEvent
 from dibs.model.key import ApiKey, BrowserSession, MintedKey, NewKey, RateLimit, RateLimitGrant
-from dibs.model.registry import Heartbeat, QueueInfo, TaskType, WorkerInfo
+from dibs.model.limit import (
+    GroupInfo,
+    Limit,
+    LimitGroup,
+    NewLimit,
+    NewQueueSettings,
+    NewTypeSettings,
+    QueueSettings,
+    SettingSource,
+    Settled,
+    TypeSettings,
+)
+from dibs.model.registry import DeclaredSchema, Heartbeat, PausedType, QueueInfo, TaskType, WorkerInfo
 from dibs.model.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.model.schedule import DueSchedule, NewSchedule, Schedule, ScheduleSource
-from dibs.model.search import BulkResult, DeadFilter, FoundTasks, TaskFilter, TaskMatch, TaskPage, TaskSearch
+from dibs.model.search import (
+    BulkResult,
+    DeadFilter,
+    FoundTasks,
+    TaskFilter,
+    TaskMatch,
+    TaskPage,
+    TasksById,
+    TaskSearch,
+)
 from dibs.model.statistics import (
     ChangesSince,
     DatabaseHealth,
@@ -30,8 +53,8 @@ from dibs.model.statistics import (
     TaskCounts,
     WorkersAndPauses,
 )
-from dibs.model.task import NewTask, Task
-from dibs.model.upkeep import Check, Pruned, PrunePosition, QueuesToPark
+from dibs.model.task import NewTask, State, Task
+from dibs.model.upkeep import Check, Pause, PausesToPark, Pruned, PrunePosition
 from dibs.model.workflow import (
     FoundWorkflows,
     NewStep,
@@ -47,6 +70,10 @@ from dibs.model.workflow import (
 from dibs.store.migrate import OnMigration
 from dibs.store.operation import Operation, Rows
 from dibs.store.wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from dibs.model.execution import Execution
+    from dibs.model.logs import LogCount, LogFilter, LogLine, LogPage
 
 T = TypeVar("T")
 
@@ -67,6 +94,15 @@ class NumbersMissing(Exception):
         self.order = order
 
 
+class IndexMissing(Exception):
+    """Raised by a claim before it has claimed anything: claims have needed an index that does not exist (see
+    store/operations/stream_indexes.py). The procedures run `provide_index`, and begin again."""
+
+    def __init__(self, index: str) -> None:
+        super().__init__(index)
+        self.index = index
+
+
 class Observer:
     """Receives the transitions of tasks that a store makes. This class ignores them; a metered store counts them.
 
@@ -78,9 +114,12 @@ class Observer:
         """Tasks were added to these queues, one for each name."""
 
     def moved(self, rows: Rows, ignored: Container[int] = frozenset()) -> None:
-        """Claims ended, by their workers or by the end of their lease. Each row begins with the columns of the history
-        and ends with the task's queue and type. `ignored`: the failed tasks that are not in the dead letter, because
-        their workflows ignore the failure."""
+        """Claims ended, by their workers or by the end of their lease, or tasks expired. Each row begins with the
+        columns of the history and ends with the task's queue and type. `ignored`: the failed tasks that are not in the
+        dead letter, because their workflows ignore the failure."""
+
+    def waited(self, waits: Iterable[tuple[str, float]]) -> None:
+        """Tasks were claimed that had waited for a limit: its name, and for how many seconds."""
 
 
 class QueueOperations(Protocol):
@@ -95,7 +134,8 @@ class QueueOperations(Protocol):
         """Up to `count` tasks, each under its next token, for this worker alone. Never more than requested; fewer only
         if no others are pending that pass the filters. Claimed `ahead`, a task counts as not started. With the
         `request` id of an earlier claim of this worker: the tasks of that claim that the worker still holds, if any.
-        Raises NumbersMissing if the random order needs numbers first: see `number_random_order`."""
+        Raises NumbersMissing if the random order needs numbers first: see `number_random_order`; and IndexMissing if
+        an index is to be provided first: see `provide_index`."""
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
         """Claim this task, to start now. Raises AlreadyClaimed, NotClaimable or TaskNotFound."""
@@ -140,10 +180,17 @@ class QueueOperations(Protocol):
 
 
 class TaskOperations(Protocol):
-    """Read, search, cancel, retry and discard tasks."""
+    """Read, search, change, cancel, retry and discard tasks."""
 
     def get(self, task_id: int) -> Operation[Task | None]:
         """The task, or None."""
+
+    def get_many(self, ids: Sequence[int]) -> Operation[TasksById]:
+        """The tasks with these ids (up to 1000) that exist, in the order of the ids. Ends early where the tasks have
+        much content; `left` has the ids that were not read."""
+
+    def states(self, ids: Sequence[int]) -> Operation[dict[int, State]]:
+        """The state of each of these tasks (up to MAX_STATES) that exists."""
 
     def list_tasks(self, which: TaskFilter, content: int | None = ...) -> Operation[TaskPage]:
         """A page of tasks by state, type and queue, newest first. The other filters are for `find`. The page ends
@@ -156,6 +203,12 @@ class TaskOperations(Protocol):
 
     def explain(self, task_id: int) -> Operation[Explanation]:
         """The reasons why the task is not running."""
+
+    def change(self, task_id: int, change: TaskChange) -> Operation[Task]:
+        """A waiting task has these new values: the next worker that claims it gets them. AlreadyStarted if a claim came
+        first, WrongState for a finished task: nothing has changed then. Values that the task has already are not
+        written again. The content of its idempotency key stays that of the enqueue; in another queue the key must be
+        free, else KeyConflict. InvalidValue if a limit per group would be left without a group."""
 
     def cancel(self, task_id: int) -> Operation[Task]:
         """A waiting task is cancelled; the cancellation of a running task is requested from its worker."""
@@ -197,6 +250,11 @@ class RegistryOperations(Protocol):
     ) -> Operation[TaskType]:
         """A new version of a task type, unless its newest is the same."""
 
+    def declare_schemas(self, schemas: Sequence[DeclaredSchema]) -> Operation[Sequence[RefusedDeclaration]]:
+        """Store the schemas that a program declares for its task types, each as a new version. A schema that is
+        declared already changes nothing, even if another one was registered by hand since. Returns those that are
+        refused; for their types, an earlier declaration is taken back."""
+
     def get_type(self, name: str, version: int | None) -> Operation[TaskType]:
         """One version of a task type; the newest for None."""
 
@@ -217,6 +275,15 @@ class RegistryOperations(Protocol):
 
     def resume(self, queue: str) -> Operation[None]:
         """Tasks may be claimed from the queue again."""
+
+    def pause_type(self, name: str) -> Operation[None]:
+        """No task of this type is claimed. A task whose queue or type is paused waits until both are resumed."""
+
+    def resume_type(self, name: str) -> Operation[None]:
+        """Tasks of this type may be claimed again."""
+
+    def paused_types(self) -> Operation[list[PausedType]]:
+        """The paused task types by name, registered or not."""
 
 
 class WorkflowOperations(Protocol):
@@ -241,6 +308,10 @@ class WorkflowOperations(Protocol):
     def results(self, task_id: int) -> Operation[list[StepResult]]:
         """The results of the parents of this step, in the order in which the parents were added. For a finalizer: the
         results of the steps that no other step waits for. Nothing for a task that is not a step."""
+
+    def execution(self, task_id: int) -> Operation[Execution]:
+        """How the steps of the workflow of this step ended, without the finalizer. TaskNotFound for an unknown task,
+        WrongState for one that is not a step."""
 
     def cancel_workflow(self, workflow_id: int) -> Operation[Workflow]:
         """Start no more steps, and request the cancellation of running steps. Raises WorkflowNotFound, or
@@ -354,6 +425,10 @@ class UpkeepOperations(Protocol):
         """Seconds, by the database's clock, until a task becomes claimable because its time has come: a scheduled task
         is due, a lease runs out, or a schedule ticks. 0.0 if that has happened, None if nothing waits for the clock."""
 
+    def expire_tasks(self, limit: int = ...) -> Operation[int]:
+        """Cancel waiting tasks that were not started by their expiry; for its workflow, such a step has failed. Returns
+        their number. A claim never returns an expired task, even if this has not happened yet."""
+
     def expire_workflows(self, limit: int = ...) -> Operation[int]:
         """Stop workflows past their deadline: they start no more steps, and the cancellation of running steps is
         requested. Returns their number."""
@@ -376,6 +451,75 @@ class UpkeepOperations(Protocol):
         """Delete workers whose last heartbeat is past their retention. Returns their number."""
 
 
+class LimitOperations(Protocol):
+    """Limits, settings of queues and types, groups.
+
+    A value that was set by hand (source 'command') overrides the value that code declares, until the declaration
+    changes; both are stored."""
+
+    @property
+    def knows_rates(self) -> bool:
+        """True if this process has read a limit with a rate, so that a claim may wait for one. False over HTTP, where
+        the server waits."""
+
+    def put_limit(self, new: NewLimit, source: SettingSource) -> Operation[Limit]:
+        """Store the limit, or change the limit of the same name; the same limit again changes nothing. The next claims
+        obey it. Running tasks are not stopped: a lower `max` is reached when enough of them have ended. A limit that
+        was removed counts the claims that are still live. From code: LimitNotFound if the limit was removed by hand
+        since the same declaration."""
+
+    def declare(self, declarations: Declarations) -> Operation[StoredDeclarations]:
+        """Store what a program declares in its code, as `put_limit`, `put_queue` and `put_type` do with the source
+        'code', in one transaction. A declaration that is refused is part of the result, and the others are stored. A
+        declaration that the store has already changes nothing."""
+
+    def get_limit(self, name: str) -> Operation[Limit]:
+        """The limit with its live claims and waiting tasks, or LimitNotFound."""
+
+    def list_limits(self) -> Operation[list[Limit]]:
+        """All limits with their live claims and waiting tasks, by name."""
+
+    def remove_limit(self, name: str) -> Operation[None]:
+        """Remove the limit, or raise LimitNotFound. Tasks that name it run without it. A limit that code declares is
+        not set again until its declaration changes, and new tasks may name it."""
+
+    def limit_groups(self, name: str, limit: int = ..., after: str | None = None) -> Operation[list[LimitGroup]]:
+        """A page of the groups of the limit that hold claims or have tasks waiting, in order; one entry without a group
+        for a limit that is not per group. `after`: the group after which the page begins. Or LimitNotFound."""
+
+    def put_queue(self, new: NewQueueSettings, source: SettingSource) -> Operation[QueueSettings]:
+        """Store the settings of the queue; from code, what the declaration leaves out has its default. Tasks that are
+        enqueued afterwards obey them. Or LimitNotFound."""
+
+    def get_queue(self, queue: str) -> Operation[QueueSettings]:
+        """The settings of the queue; the defaults for a queue that has none."""
+
+    def queue_settings(self) -> Operation[list[QueueSettings]]:
+        """The settings of all queues that have any, by name."""
+
+    def put_type(self, new: NewTypeSettings, source: SettingSource) -> Operation[TypeSettings]:
+        """Store the limits of the task type, as `put_queue` does for a queue."""
+
+    def get_type_settings(self, type: str) -> Operation[TypeSettings]:
+        """The limits of the task type; none for a type that has none."""
+
+    def type_settings(self) -> Operation[list[TypeSettings]]:
+        """The limits of all task types that have any, by name."""
+
+    def settle(self, after: int = ..., limit: int = ..., change: int = ...) -> Operation[Settled]:
+        """Bring tasks that were enqueued before a change of settings in line with them: the next `limit` tasks of the
+        store after this id. Running tasks obey the limits from their next claim on. `change`: that of the batch before;
+        after the last batch, the store knows that all tasks obey this change. See procedures.settle, which does this
+        for all tasks."""
+
+    def put_group(self, queue: str, group: str | None, weight: float) -> Operation[GroupInfo]:
+        """Store the weight of the group: its share of the claims where the queue is fair. None: the tasks without a
+        group."""
+
+    def groups(self, queue: str, limit: int = ..., after: str | None = None) -> Operation[list[GroupInfo]]:
+        """A page of the groups of the queue that have a weight, or tasks that wait for a limit or for their turn."""
+
+
 class RetentionOperations(Protocol):
     """The rules about how long finished records are kept."""
 
@@ -394,6 +538,20 @@ class RetentionOperations(Protocol):
         """The newest changes of the rules, newest first."""
 
 
+class LogOperations(Protocol):
+    """The log lines of tasks: what handlers have logged, attempt by attempt."""
+
+    def add_log_lines(self, lines: Sequence[LogLine]) -> Operation[int]:
+        """Store lines of any tasks, each under its task, token and number. Returns how many were not stored before:
+        the same lines again change nothing, and lines of a task that does not exist (any more), or under a token that
+        it has not issued, are dropped. A token need not be live: what a frozen attempt logs is stored under that
+        attempt."""
+
+    def log_page(self, task_id: int, which: LogFilter, wait: float = 0) -> Operation[LogPage]:
+        """The next lines of the task, by token and number. TaskNotFound for a task that does not exist: its lines are
+        deleted with it. `wait`: seconds for which a server may delay an answer without lines; a database ignores it."""
+
+
 INTERFACES = (
     "queue",
     "tasks",
@@ -406,6 +564,7 @@ INTERFACES = (
     "statistics",
     "upkeep",
     "retention",
+    "logs",
 )
 """The attributes of a store that build operations."""
 
@@ -419,7 +578,7 @@ class Store(Protocol):
 
     @property
     def tasks(self) -> TaskOperations:
-        """Read, search, cancel, retry and discard tasks."""
+        """Read, search, change, cancel, retry and discard tasks."""
 
     @property
     def history(self) -> HistoryOperations:
@@ -457,6 +616,14 @@ class Store(Protocol):
     def retention(self) -> RetentionOperations:
         """The rules about how long finished records are kept."""
 
+    @property
+    def logs(self) -> LogOperations:
+        """The log lines of tasks."""
+
+    @property
+    def limits(self) -> LimitOperations:
+        """Limits, settings of queues and types, groups."""
+
     def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """Run the operation. A write is durable when this returns; after OutcomeUnknown it may be.
 
@@ -481,8 +648,9 @@ class Store(Protocol):
         """Apply the missing migrations; many processes may do so at once. Returns the names of the applied migrations.
         `note` is called with each name before the migration is applied."""
 
-    def maintain(self) -> None:
-        """Do the maintenance that the engine needs from time to time."""
+    def maintain(self, *, wait: bool = True) -> None:
+        """Do the maintenance that the engine needs from time to time. `wait`: until all of it is done; else what may
+        take long goes on in the background."""
 
     def doctor(self) -> list[Check]:
         """Check for damage, and for settings that would weaken a guarantee."""
@@ -502,6 +670,9 @@ class Store(Protocol):
 class ServedTasks(TaskOperations, Protocol):
     """Operations on tasks that a server does in one request, and a client of a database in several operations."""
 
+    def change_matching(self, change: TaskChange, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
+        """Change some of the matching tasks below the cursor."""
+
     def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
         """Cancel some of the matching tasks below the cursor."""
 
@@ -514,7 +685,13 @@ class ServedStore(Store, Protocol):
 
     @property
     def tasks(self) -> ServedTasks:
-        """Read, search, cancel, retry and discard tasks, one by one or all that match."""
+        """Read, search, change, cancel, retry and discard tasks, one by one or all that match."""
+
+    def stream_events(self, which: EventFilter, after: int | None) -> Generator[StoreEvent, None, None]:
+        """The events after this one (None: from now on), in order, until the store is closed."""
+
+    def stream_events_async(self, which: EventFilter, after: int | None) -> AsyncGenerator[StoreEvent, None]:
+        """`stream_events`, without blocking the event loop."""
 
 
 # Operations for servers only. `only` and `queues`: the queues that the caller's key is limited to.
@@ -532,9 +709,27 @@ class DatabaseQueue(QueueOperations, Protocol):
         they become pending. Returns whether tasks without a number are left. Wakes the claims that found nothing while
         this operation locked tasks."""
 
+    def provide_index(self, name: str) -> Operation[None]:
+        """An index of streams (see STREAM_INDEXES) exists, or is requested from upkeep."""
+
 
 class DatabaseTasks(TaskOperations, Protocol):
     """Tasks for callers that are limited to some queues, and for the pages of the dashboard."""
+
+    def get_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[TasksById]:
+        """As in TaskOperations. With `only`: the tasks of these queues."""
+
+    def states(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[dict[int, State]]:
+        """As in TaskOperations. With `only`: of the tasks in these queues."""
+
+    def change(self, task_id: int, change: TaskChange, only: Sequence[str] | None = None) -> Operation[Task]:
+        """As in TaskOperations. A task of another queue than `only` is TaskNotFound."""
+
+    def change_many(
+        self, ids: Sequence[int], change: TaskChange, only: Sequence[str] | None = None, state: str | None = None
+    ) -> Operation[int]:
+        """Change the tasks among these that can be changed, without params. Returns the number of changed tasks. A task
+        whose key is taken in its new queue is left out, and one that a limit per group would find without a group."""
 
     def cancel(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
         """As in TaskOperations. A task that represents a workflow with other queues than `only` is TaskNotFound."""
@@ -569,18 +764,30 @@ class DatabaseTasks(TaskOperations, Protocol):
         """The queue of each of these tasks that exists."""
 
 
+class DatabaseLogs(LogOperations, Protocol):
+    """Log lines for the pages of the dashboard."""
+
+    def log_counts(self, task_id: int) -> Operation[list[LogCount]]:
+        """How many lines each attempt of the task has, in order."""
+
+
 class DatabaseHistory(HistoryOperations, Protocol):
     """The history for the dashboard and for history followers."""
 
     def latest_history(self, task_id: int, limit: int) -> Operation[RecentHistory]:
         """The newest entries of the task's history, in order, and the number of all its entries."""
 
-    def events_after(
-        self, entry_id: int, limit: int, queues: Sequence[str] | None = None
-    ) -> Operation[list[StoreEvent]]:
+    def events_page(self, entry_id: int, limit: int, queues: Sequence[str] | None = None) -> Operation[EventPage]:
         """The entries after this one, in order, with the task's queue and type; of these queues only, where they are
-        given. On an engine with many writers an entry can be committed after one with a higher id: a follower that must
-        not miss any reads the last ones again."""
+        given. On an engine with many writers an entry can be committed after one with a higher id:
+        `dibs.history_follower` misses none."""
+
+    def pruned_to(self) -> Operation[int]:
+        """The id of the newest entry that was deleted by its retention, 0 where none was."""
+
+    def history_writers(self) -> Operation[list[str]]:
+        """The open transactions that have written to the history, or are about to. None on an engine with one
+        writer."""
 
     def last_entry(self) -> Operation[int]:
         """The id of the newest entry of the history, 0 where there is none."""
@@ -599,6 +806,10 @@ class DatabaseWorkflows(WorkflowOperations, Protocol):
 
     def results(self, task_id: int, only: Sequence[str] | None = None) -> Operation[list[StepResult]]:
         """As in WorkflowOperations, without the results of parents in other queues than `only`."""
+
+    def execution(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Execution]:
+        """As in WorkflowOperations. With `only`: the steps in these queues, and neither the name nor the error of a
+        workflow that has tasks in other queues."""
 
     def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
         """Raise InvalidGraph if a parent of the steps that this task adds is in other queues, or does not exist."""
@@ -700,6 +911,10 @@ class DatabaseStatistics(StatisticsOperations, Protocol):
     def prune_samples(self, before: int, limit: int = ...) -> Operation[int]:
         """Delete the samples from before this moment. Returns their number."""
 
+    def claims_behind(self) -> Operation[dict[str, float]]:
+        """For each fair queue in which a group has had fewer claims than its share, while it had tasks that no limit
+        and no pause stops: by how many claims the group is behind that is furthest behind."""
+
     def database_health(self) -> Operation[DatabaseHealth]:
         """The size of the database, and what keeps its engine from cleaning up."""
 
@@ -707,15 +922,16 @@ class DatabaseStatistics(StatisticsOperations, Protocol):
 class DatabaseUpkeep(UpkeepOperations, Protocol):
     """Upkeep that a server does by itself, and for callers that are limited to some queues."""
 
-    def queues_to_park(self) -> Operation[QueuesToPark]:
-        """Some of the paused queues whose tasks are not all parked, and of the resumed queues that still have parked
-        tasks. A parked task is pending, and outside of the indexes that claims read."""
+    def pauses_to_park(self) -> Operation[PausesToPark]:
+        """Some of the pauses of queues and types whose tasks are not all parked, and of the pauses that have ended and
+        still have parked tasks. A parked task is pending, and outside of the indexes that claims read."""
 
-    def park(self, queue: str, limit: int = ...) -> Operation[int]:
-        """Park the first tasks of the queue, if the queue is paused. Returns their number."""
+    def park(self, pause: Pause, limit: int = ...) -> Operation[int]:
+        """Park the first tasks of the queue or type, if it is paused. Returns their number."""
 
-    def unpark(self, queue: str, limit: int = ...) -> Operation[int]:
-        """Make the first parked tasks of the queue claimable, if the queue is not paused. Returns their number."""
+    def unpark(self, pause: Pause, limit: int = ...) -> Operation[int]:
+        """Make the first tasks that are parked for this pause claimable, if it has ended; a task with another pause is
+        parked for that one from now on. Returns their number."""
 
     def end_random_orders(self) -> Operation[int]:
         """End the random orders that no claim has used for a day: tasks that become pending get no more numbers.
@@ -737,7 +953,7 @@ class DatabaseStore(Store, Protocol):
 
     @property
     def tasks(self) -> DatabaseTasks:
-        """Read, search, cancel, retry and discard tasks."""
+        """Read, search, change, cancel, retry and discard tasks."""
 
     @property
     def history(self) -> DatabaseHistory:
@@ -762,6 +978,10 @@ class DatabaseStore(Store, Protocol):
     @property
     def statistics(self) -> DatabaseStatistics:
         """Figures about the whole store."""
+
+    @property
+    def logs(self) -> DatabaseLogs:
+        """The log lines of tasks."""
 
     @property
     def upkeep(self) -> DatabaseUpkeep:

@@ -28,6 +28,12 @@ def judge(name: str, fine: bool, message: str, hint: str = "", *, otherwise: Ver
     return Check(name, Verdict.OK, message) if fine else Check(name, otherwise, message, hint)
 
 
+def judge_limits(count: int) -> Check:
+    """The check that the use of every limit is the number of tasks that count towards it."""
+    message = f"{count} counters differ from the tasks that they count"
+    return judge("limits", count == 0, message, "Another program changed or deleted claimed tasks with limits.")
+
+
 def judge_schema(known: tuple[Migration, ...], applied: Mapping[int, Applied]) -> Check:
     """The check that this version of dibs can use the schema. `applied`: the applied migrations by version."""
     message = f"schema version {max(applied, default=0)} of {known[-1].version}"

@@ -40,6 +40,11 @@ class Wakeups(ABC):
         return self._generation
 
     @property
+    def closed(self) -> bool:
+        """True after `close`: no change is noticed any more."""
+        return self._closed
+
+    @property
     def wanted(self) -> bool:
         """True while there are waiters, or were a moment ago."""
         waiting = bool(self._waiting or self._futures)

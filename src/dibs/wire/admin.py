@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import Meta, field
 
-from dibs.codec import check_name
+from dibs.json_values import check_name
 from dibs.model import registry as model_registry
 from dibs.model import statistics as model_statistics
 from dibs.model import upkeep as model_upkeep
-from dibs.model.registry import Heartbeat, QueueInfo, WorkerInfo, WorkerState
+from dibs.model.declaration import DECLARED_AT_ONCE, RefusedDeclaration
+from dibs.model.limit import SettingSource
+from dibs.model.registry import DeclaredSchema, Heartbeat, QueueInfo, WorkerInfo, WorkerState
 from dibs.model.upkeep import BATCH, Pruned, PrunePosition, Verdict
 from dibs.wire.fields import (
     BatchLimit,
@@ -29,6 +31,7 @@ from dibs.wire.fields import (
     to_text,
     to_text_or_none,
 )
+from dibs.wire.limits import RefusedDeclaration as WireRefusal
 from dibs.wire.tasks import checked_params
 
 # Queues
@@ -94,6 +97,53 @@ class Gated(msgspec.Struct, frozen=True):
 
     def to_model(self) -> None:
         """None: the request determines the state of the queue."""
+
+
+class GatedType(msgspec.Struct, frozen=True):
+    """The task type, and whether it is paused now."""
+
+    success: bool
+    type: str = field(name="task_type")
+    paused: bool
+
+    @classmethod
+    def from_model(cls, name: str, paused: bool) -> Self:
+        """The state of the type as an answer."""
+        return cls(success=True, type=name, paused=paused)
+
+    def to_model(self) -> None:
+        """None: the request determines the state of the type."""
+
+
+class PausedType(msgspec.Struct, frozen=True):
+    """A paused task type, registered or not."""
+
+    name: str
+    paused_at: Timestamp
+
+    @classmethod
+    def from_model(cls, paused: model_registry.PausedType) -> Self:
+        """The type as JSON."""
+        return cls(name=paused.name, paused_at=to_text(paused.paused_at))
+
+    def to_model(self) -> model_registry.PausedType:
+        """The type."""
+        return model_registry.PausedType(name=self.name, paused_at=to_datetime(self.paused_at))
+
+
+class PausedTypes(msgspec.Struct, frozen=True):
+    """The paused task types by name."""
+
+    types: list[PausedType] = field(name="task_types")
+
+    @classmethod
+    def from_model(cls, paused: Sequence[model_registry.PausedType]) -> Self:
+        """The types as an answer."""
+        return cls(types=[PausedType.from_model(each) for each in paused])
+
+    def to_model(self) -> list[model_registry.PausedType]:
+        """The types."""
+        return [each.to_model() for each in self.types]
 
 
 # Workers
@@ -232,6 +282,8 @@ class TaskType(msgspec.Struct, frozen=True):
     schema: JsonObject | bool | None
     defaults: JsonObject
     created_at: Timestamp
+    paused_at: Timestamp | None = None
+    source: SettingSource = "command"
 
     @classmethod
     def from_model(cls, kind: model_registry.TaskType) -> Self:
@@ -242,6 +294,8 @@ class TaskType(msgspec.Struct, frozen=True):
             schema=kind.schema,
             defaults=kind.defaults,
             created_at=to_text(kind.created_at),
+            paused_at=to_text_or_none(kind.paused_at),
+            source=kind.source,
         )
 
     def to_model(self) -> model_registry.TaskType:
@@ -252,6 +306,8 @@ class TaskType(msgspec.Struct, frozen=True):
             schema=self.schema,
             defaults=self.defaults,
             created_at=to_datetime(self.created_at),
+            paused_at=to_datetime_or_none(self.paused_at),
+            source=self.source,
         )
 
 
@@ -284,6 +340,44 @@ class OneType(msgspec.Struct, frozen=True):
     def to_model(self) -> model_registry.TaskType:
         """The type."""
         return self.type.to_model()
+
+
+class DeclaredSchemaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON Schema that a program declares for a task type. null: the program declares none."""
+
+    type: Name = field(name="task_type")
+    schema: dict[str, Any] | None
+
+
+class DeclaredSchemasBody(RequestBody, frozen=True):
+    """The JSON Schemas that a program declares."""
+
+    schemas: Annotated[list[DeclaredSchemaBody], Meta(max_length=DECLARED_AT_ONCE, description="One for each type.")]
+
+    @classmethod
+    def from_model(cls, schemas: Sequence[DeclaredSchema]) -> Self:
+        """The schemas to send."""
+        return cls(schemas=[DeclaredSchemaBody(each.type, each.schema) for each in schemas])
+
+    def to_model(self) -> list[DeclaredSchema]:
+        """The schemas."""
+        return [DeclaredSchema(each.type, each.schema) for each in self.schemas]
+
+
+class StoredSchemas(msgspec.Struct, frozen=True):
+    """The result of storing schemas."""
+
+    success: bool
+    refused: list[WireRefusal]
+
+    @classmethod
+    def from_model(cls, refused: Sequence[RefusedDeclaration]) -> Self:
+        """The result as an answer."""
+        return cls(success=True, refused=[WireRefusal.from_model(each) for each in refused])
+
+    def to_model(self) -> list[RefusedDeclaration]:
+        """The refused schemas."""
+        return [each.to_model() for each in self.refused]
 
 
 class TaskTypes(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from dibs.codec import check_name, clean_text
 from dibs.errors import InvalidValue
+from dibs.json_values import check_name, clean_text
 from dibs.model import claim as model_claim
 from dibs.model.claim import (
     DEFAULT_LEASE,
@@ -231,7 +231,7 @@ class Claimed(msgspec.Struct, frozen=True):
     @classmethod
     def from_model(cls, claims: Sequence[Claim], several: bool = False) -> Self:
         """The claims as an answer. `several`: the request has a `count`."""
-        tasks = [Task.from_model(claim.task) for claim in claims]
+        tasks = [Task.from_claim(claim) for claim in claims]
         message = "Task claimed successfully" if len(tasks) == 1 else f"{len(tasks)} tasks claimed successfully"
         return cls(success=True, task=tasks[0], message=message, tasks=tasks if several else UNSET)
 

@@ -25,7 +25,7 @@ KEY_APART = "Give the key with the argument api_key or in DIBS_API_KEY."
 SOON = 1.0
 """Seconds after which a client may repeat a request that failed because the store did not answer."""
 
-_ABOUT = ("task_id", "workflow_id", "token", "worker_id", "key", "name")
+_ABOUT = ("task_id", "workflow_id", "token", "worker_id", "key", "name", "after", "pruned_to")
 """Attributes of exceptions that are fields of the answer."""
 
 
@@ -62,6 +62,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str | UnsetType | None = UNSET
     key: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
+    after: int | UnsetType = UNSET
+    pruned_to: int | UnsetType = UNSET
 
     @classmethod
     def from_model(cls, error: DibsError) -> Refusal:
@@ -132,6 +134,10 @@ def _not_allowed(hint: str) -> Callable[[Refusal], DibsError]:
     return lambda refusal: NotAllowed(refusal.error, code=refusal.code, hint=hint)
 
 
+def _limit_reached(refusal: Refusal) -> DibsError:
+    return errors.LimitReached(refusal.error, task_id=refusal.task_id or 0, name=refusal.name or "")
+
+
 def _already_claimed(refusal: Refusal) -> DibsError:
     return AlreadyClaimed(
         refusal.message or refusal.error,
@@ -142,7 +148,12 @@ def _already_claimed(refusal: Refusal) -> DibsError:
 
 
 def _key_conflict(refusal: Refusal) -> DibsError:
-    return errors.KeyConflict(refusal.key or "", _or_none(refusal.task_id), workflow_id=_or_none(refusal.workflow_id))
+    return errors.KeyConflict(
+        refusal.key or "",
+        _or_none(refusal.task_id),
+        workflow_id=_or_none(refusal.workflow_id),
+        message=refusal.error,
+    )
 
 
 def _workflow_state(refusal: Refusal) -> DibsError:
@@ -157,6 +168,7 @@ CODES = {
     "bad_request": Code(400, _plain(InvalidValue)),
     "invalid_value": Code(400, _plain(InvalidValue)),
     "schema_violation": Code(400, _plain(errors.SchemaViolation)),
+    "limit_unknown": Code(400, lambda refusal: errors.LimitUnknown(refusal.name or "")),
     "validation_too_slow": Code(400, _plain(errors.ValidationTooSlow)),
     "invalid_graph": Code(400, _plain(errors.InvalidGraph)),
     "unauthorized": Code(
@@ -174,6 +186,8 @@ CODES = {
     "not_found": Code(404),
     "task_not_found": Code(404, lambda refusal: errors.TaskNotFound(refusal.task_id or 0)),
     "task_type_not_found": Code(404, _plain(errors.TaskTypeNotFound)),
+    "limit_not_found": Code(404, lambda refusal: errors.LimitNotFound(refusal.name or "")),
+    "events_pruned": Code(410, lambda refusal: errors.EventsPruned(refusal.after or 0, refusal.pruned_to or 0)),
     "schedule_not_found": Code(404, lambda refusal: errors.ScheduleNotFound(refusal.name or "")),
     "retention_not_found": Code(404, _plain(errors.RetentionNotFound)),
     "key_not_found": Code(404, lambda refusal: errors.KeyNotFound(refusal.error, key_id=_or_none(refusal.key))),
@@ -182,10 +196,13 @@ CODES = {
     "too_slow": Code(408),
     "key_conflict": Code(409, _key_conflict),
     "claim_lost": Code(409, _of_claim(errors.ClaimLost)),
+    "task_expired": Code(409, _of_claim(errors.TaskExpired)),
     "outcome_conflict": Code(409, _of_claim(errors.OutcomeConflict)),
     "not_claimable": Code(409, _of_state(errors.NotClaimable)),
+    "limit_reached": Code(409, _limit_reached),
     "already_claimed": Code(409, _already_claimed),
     "wrong_state": Code(409, _of_state(errors.WrongState)),
+    "already_started": Code(409, _of_state(errors.AlreadyStarted)),
     "workflow_state": Code(409, _workflow_state),
     "finalization_lost": Code(409, _finalization_lost),
     "too_large": Code(413, _plain(InvalidValue)),

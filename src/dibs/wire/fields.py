@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 from msgspec import Meta
 
-from dibs.codec import MAX_NAME, encode
+from dibs.json_values import MAX_NAME, encode
 from dibs.model.checks import MAX_SECONDS, MAX_TAG, MAX_TAGS, TAG, TAGS_IN_QUERY, TRACEPARENT
 from dibs.model.claim import MAX_BATCH
 from dibs.model.schedule import MAX_SCHEDULE_NAME
@@ -22,6 +22,8 @@ datetime."""
 
 ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f]+$"
 ID = "^[A-Za-z0-9_-]+$"
+ONE_LINE_OR_EMPTY = r"^[^\x00-\x1f\x7f-\x9f]*$"
+RATE = "^([1-9][0-9]{0,8}|1000000000)/(second|minute|hour|day)$"
 RATE_LIMIT = "^(none|([1-9][0-9]{0,8}|1000000000)/(second|minute|hour|day))$"
 NO_NUL = r"^[^\x00]+$"
 PATTERNS = {
@@ -31,6 +33,8 @@ PATTERNS = {
     TAG: "a tag: one line without commas, quotes and backslashes, and without spaces at its ends",
     TAGS_IN_QUERY: f"1 to {MAX_TAGS} tags of 1 to {MAX_TAG} characters, separated by commas",
     MOMENT: "a time with its time zone, such as 2025-11-12T10:30:00Z",
+    ONE_LINE_OR_EMPTY: "one line without control characters, or an empty text",
+    RATE: "a rate: a number a second, minute, hour or day, such as 100/minute",
     RATE_LIMIT: "a rate limit: a number of requests a second, minute, hour or day, such as 600/minute; or none",
     NO_NUL: "a text without null characters",
 }
@@ -65,6 +69,16 @@ RequestId = Annotated[
         "of the first claim instead of claiming more.",
     ),
 ]
+EnqueueId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=64,
+        pattern=ID,
+        description="A new id for this enqueue of a task with a key. If the answer is lost, a repetition with the same "
+        "id returns the task of the first request, also if its key has ended since.",
+    ),
+]
 ProcessorId = Annotated[
     Name,
     Meta(
@@ -77,6 +91,38 @@ TaskTypeName = Annotated[
     Name, Meta(description="The name by which the handler is found.", examples=["youtube_video_scrape"])
 ]
 IdempotencyKey = Annotated[Name, Meta(description="Makes it safe to repeat the request.")]
+KeyScopeOption = Annotated[
+    Literal["always", "until_finished", "until_started"],
+    Meta(
+        description="How long the task has its key: until it is pruned, until it is finished, or until a worker claims "
+        "it for the first time.",
+    ),
+]
+KeyFor = Annotated[
+    float,
+    Meta(
+        ge=0.001,
+        le=MAX_SECONDS,
+        description="Seconds for which the task has its key, even if it is pruned before; instead of key_scope.",
+    ),
+]
+MaxDelay = Annotated[
+    float,
+    Meta(
+        ge=0,
+        le=MAX_SECONDS,
+        description="Seconds after the first enqueue at which the task is due at the latest, however often it is "
+        "replaced.",
+    ),
+]
+OnConflictOption = Annotated[
+    Literal["return", "keep", "raise", "replace"],
+    Meta(
+        description="If a task has the key: return that task if type and params are equal and refuse otherwise; keep "
+        "that task whatever its params; refuse; or replace params, priority, due time and tags of a task that has not "
+        "started.",
+    ),
+]
 Traceparent = Annotated[
     str,
     Meta(
@@ -107,6 +153,15 @@ AttemptsRemaining = Annotated[int, Meta(ge=0, le=MAX_MAX_ATTEMPTS, description="
 Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Lease = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds until the claim ends unless renewed.")]
 Timeout = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds that one attempt may take.")]
+ExpiresIn = Annotated[
+    float,
+    Meta(
+        ge=0.001,
+        le=MAX_SECONDS,
+        description="Seconds from the enqueue (of a step: from the end of its parents) after which the task is "
+        "cancelled if it was not started.",
+    ),
+]
 Wait = Annotated[float, Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for a task, if there is none.")]
 Count = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
 Moment = Annotated[
@@ -141,7 +196,7 @@ ScheduleName = Annotated[
         examples=["nightly-report"],
     ),
 ]
-Limit = Annotated[
+KeyRateLimit = Annotated[
     str,
     Meta(
         pattern=RATE_LIMIT,
@@ -189,6 +244,29 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def not_both(*names: str) -> dict[str, Any]:
     """The rule that a request may not have all of these fields; null counts as missing."""
     return {"not": {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}}
+
+
+def only_with(name: str, *names: str, **words: str) -> dict[str, Any]:
+    """The rule that a request may have any of these fields only together with the field `name`; null counts as missing.
+    `words`: further fields, with the value that counts as missing."""
+    given = {other: {"not": {"type": "null"}} for other in names}
+    given |= {other: {"not": {"const": default}} for other, default in words.items()}
+    return {
+        "anyOf": [
+            {"required": [name], "properties": {name: {"not": {"type": "null"}}}},
+            {"not": {"anyOf": [{"required": [other], "properties": {other: rule}} for other, rule in given.items()]}},
+        ]
+    }
+
+
+def only_if(names: list[str], *, default: bool = False, **words: str) -> dict[str, Any]:
+    """The rule that a request may have any of these fields only if other fields have these values; null counts as
+    missing. `default`: the other fields may be missing too."""
+    others: dict[str, Any] = {"properties": {other: {"const": value} for other, value in words.items()}}
+    if not default:
+        others["required"] = list(words)
+    given = [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
+    return {"anyOf": [others, {"not": {"anyOf": given}}]}
 
 
 def at_least_one(*names: str) -> dict[str, Any]:

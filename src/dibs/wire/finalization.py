@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 import msgspec
 from msgspec import Meta, field
 
-from dibs.codec import check_name
+from dibs.json_values import check_name
 from dibs.model import finalization as model_finalization
 from dibs.model.checks import check_integer
 from dibs.model.claim import MAX_BATCH

@@ -8,12 +8,13 @@ from typing import Annotated, Self
 import msgspec
 from msgspec import Meta, field
 
+from dibs.errors import InvalidValue
 from dibs.model import history as model_history
 from dibs.model.claim import MAX_BATCH
 from dibs.model.history import StoreEvent
 from dibs.model.task import Event, State
 from dibs.wire.errors import RequestRefused
-from dibs.wire.fields import MAX_WAIT, EntryId, JsonObject, Query, Timestamp, to_datetime, to_text
+from dibs.wire.fields import MAX_WAIT, EntryId, JsonObject, Name, Query, Timestamp, to_datetime, to_text
 
 _EVENT = "|".join(Event)
 
@@ -131,7 +132,7 @@ class HistoryQuery(Query, frozen=True):
 class EventsQuery(Query, frozen=True):
     """The events to send."""
 
-    types: (
+    kinds: (
         Annotated[
             str,
             Meta(
@@ -142,13 +143,28 @@ class EventsQuery(Query, frozen=True):
         ]
         | None
     ) = None
+    queue: Annotated[Name, Meta(description="Only events of tasks in this queue.")] | None = None
+    type: Annotated[Name, Meta(description="Only events of tasks of this type.")] | None = field(
+        name="task_type", default=None
+    )
+    task_id: Annotated[EntryId, Meta(description="Only events of this task.")] | None = None
+    after: Annotated[EntryId, Meta(description="As the header Last-Event-ID, which takes precedence.")] | None = None
 
-    def to_model(self) -> frozenset[Event] | None:
-        """The requested kinds of events; None for all."""
+    @classmethod
+    def from_model(cls, wanted: model_history.EventFilter) -> Self:
+        """The query for these events."""
+        kinds = None if wanted.kinds is None else ",".join(wanted.kinds)
+        return cls(kinds=kinds, queue=wanted.queue, type=wanted.type, task_id=wanted.task_id)
+
+    def to_model(self, queues: Sequence[str] | None = None) -> model_history.EventFilter:
+        """The requested events, of these queues only."""
+        kinds = None if self.kinds is None else self.kinds.split(",")
         try:
-            return None if self.types is None else frozenset(Event(word) for word in self.types.split(","))
-        except ValueError as error:  # a line break at the end, which the pattern lets pass
-            raise RequestRefused("bad_request", f"{error}.") from None
+            return model_history.EventFilter(
+                kinds=kinds, queue=self.queue, type=self.type, task_id=self.task_id, queues=queues
+            )
+        except InvalidValue as error:  # a line break at the end, which the pattern lets pass
+            raise RequestRefused("bad_request", error.message) from None
 
 
 class WakeupsQuery(Query, frozen=True):

@@ -16,7 +16,7 @@ from msgspec import Meta, field
 from dibs.model.checks import MAX_SECONDS
 from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, Scope, read_limit, write_limit
 from dibs.wire.fields import (
-    Limit,
+    KeyRateLimit,
     Moment,
     Name,
     Names,
@@ -39,7 +39,7 @@ class NewKeyBody(RequestBody, frozen=True):
     name: Annotated[Name, Meta(description="The owner or the purpose of the key.", examples=["scraper fleet"])]
     scopes: Annotated[list[Scope], Meta(min_length=1, description="What the key allows; admin allows everything.")]
     queues: Annotated[Names, Meta(description="The queues that the key is limited to; by default all.")] | None = None
-    rate_limit: Limit = write_limit(STANDARD_LIMIT)
+    rate_limit: KeyRateLimit = write_limit(STANDARD_LIMIT)
     expires_at: Moment | None = None
     expires_in: Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Instead of expires_at.")] | None = field(
         name="expires_in_seconds", default=None

@@ -1,33 +1,63 @@
-"""Tasks as JSON: enqueue, read, list, cancel, retry, the dead letter, and explanations."""
+"""Tasks as JSON: enqueue, read, list, change, cancel, retry, the dead letter, and explanations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from dibs.codec import encode_params
 from dibs.errors import InvalidValue
+from dibs.json_values import MAX_NAME, encode_params
 from dibs.model import explanation as model_explanation
 from dibs.model import retry as model_retry
 from dibs.model import task as model_task
+from dibs.model.change import TaskChange
 from dibs.model.checks import MAX_TAGS, TAGS_IN_QUERY
 from dibs.model.claim import MAX_BATCH, Claim
 from dibs.model.construct import constructor
+from dibs.model.limit import MAX_TASK_LIMITS
 from dibs.model.retry import YEAR
-from dibs.model.search import MAX_TEXT, BulkResult, DeadFilter, TaskFilter, TaskMatch, TaskPage, TaskSearch
-from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NO_TAGS, NewTask, SetAside, State
+from dibs.model.search import (
+    MAX_STATES,
+    MAX_TEXT,
+    BulkResult,
+    DeadFilter,
+    TaskFilter,
+    TaskMatch,
+    TaskPage,
+    TasksById,
+    TaskSearch,
+)
+from dibs.model.task import (
+    ALWAYS,
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_QUEUE,
+    NO_LIMITS,
+    NO_TAGS,
+    RETURN,
+    NewTask,
+    SetAside,
+    State,
+)
+from dibs.model.unique import KeyScope
 from dibs.wire.fields import (
     MOMENT,
     NO_NUL,
+    ONE_LINE_OR_EMPTY,
+    EnqueueId,
+    ExpiresIn,
     IdempotencyKey,
     JsonObject,
+    KeyFor,
+    KeyScopeOption,
     MaxAttempts,
+    MaxDelay,
     Moment,
     Name,
+    OnConflictOption,
     Params,
     Priority,
     Query,
@@ -42,6 +72,8 @@ from dibs.wire.fields import (
     Traceparent,
     at_least_one,
     not_both,
+    only_if,
+    only_with,
     to_datetime,
     to_text,
     to_text_or_none,
@@ -111,7 +143,9 @@ class Task(msgspec.Struct, frozen=True):
     cancel_requested: Annotated[bool, Meta(description="The cancellation of the running task was requested.")]
     progress: Annotated[int | None, Meta(description="In percent, as its worker reported.")]
     progress_message: str | None
-    result: Annotated[Any, Meta(description="The result of the handler; null unless completed.")]
+    raw_result: Annotated[Any, Meta(description="The result of the handler; null unless completed.")] = field(
+        name="result"
+    )
     error: Annotated[Failure | None, Meta(description="The error of the last failed attempt.")]
     workflow_id: Annotated[int | None, Meta(description="The workflow of which the task is a step.")]
     tags: Annotated[list[str], Meta(description="The tags of the task, in the order of the enqueue.")] = field(
@@ -124,44 +158,96 @@ class Task(msgspec.Struct, frozen=True):
         Annotated[SetAside, Meta(description="Why the failed task is not in the dead letter; left out otherwise.")]
         | UnsetType
     ) = UNSET
+    expires_at: (
+        Annotated[
+            Timestamp,
+            Meta(
+                description="The task is cancelled if it was not started by this time; left out if it does not expire."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    key_scope: (
+        Annotated[KeyScope, Meta(description="How long the task has its key; left out for a task without a key.")]
+        | UnsetType
+    ) = UNSET
+    key_until: (
+        Annotated[Timestamp, Meta(description="The end of a key with the scope until_time; left out otherwise.")]
+        | UnsetType
+    ) = UNSET
+    limits: Annotated[
+        list[str], Meta(description="The limits that the task itself names, beside those of its queue and type.")
+    ] = field(default_factory=list)
+    group: (
+        Annotated[
+            str,
+            Meta(
+                description="The group of the task, for limits per group and for fair queues; left out if it has none."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+    limited: (
+        Annotated[
+            bool, Meta(description="True in the answer to a claim that counts towards a limit; left out otherwise.")
+        ]
+        | UnsetType
+    ) = UNSET
 
     @classmethod
     def from_model(cls, task: model_task.Task) -> Task:
         """The task as JSON."""
-        return _task_from_model(task)
+        return _task_from_model(task, UNSET)
 
-    def to_model(self, deduplicated: bool = False) -> model_task.Task:
+    @classmethod
+    def from_claim(cls, claim: Claim) -> Task:
+        """The claimed task as JSON."""
+        return _task_from_model(claim.task, True if claim.limited else UNSET)
+
+    def to_model(self, deduplicated: bool = False, replaced: bool = False) -> model_task.Task:
         """The task."""
-        return _task_to_model(self, deduplicated)
+        return _task_to_model(self, deduplicated, replaced)
 
     def to_claim(self) -> Claim:
         """The claim under which the server hands out the task."""
-        task = _task_to_model(self, False)
+        task = _task_to_model(self, False, False)
         assert task.worker_id is not None
         assert task.lease_until is not None
-        return Claim(task=task, token=task.token, worker_id=task.worker_id, lease_until=task.lease_until)
+        return Claim(
+            task=task,
+            token=task.token,
+            worker_id=task.worker_id,
+            lease_until=task.lease_until,
+            limited=self.limited is True,
+        )
 
 
 _task_from_model = constructor(
     Task,
     source=model_task.Task,
+    also=("limited",),
     created_at=to_text,
     run_at=to_text,
     claimed_at=to_text,
     lease_until=to_text,
     finished_at=to_text,
+    key_until=to_text,
     error=Failure.from_model,
+    expires_at=to_text,
 )
 _task_to_model = constructor(
     model_task.Task,
     source=Task,
-    also=("deduplicated",),
+    also=("deduplicated", "replaced"),
     created_at=to_datetime,
     run_at=to_datetime,
     claimed_at=to_datetime,
     lease_until=to_datetime,
     finished_at=to_datetime,
+    key_until=to_datetime,
     error=Failure.to_model,
+    expires_at=to_datetime,
 )
 
 
@@ -217,6 +303,54 @@ class ManyTasks(msgspec.Struct, frozen=True):
         return [task.to_model() for task in self.tasks]
 
 
+class ReadManyBody(RequestBody, frozen=True):
+    """The tasks to read."""
+
+    ids: Annotated[list[TaskId], Meta(min_length=1, max_length=MAX_BATCH, description="The tasks.")]
+
+
+class FoundTasks(msgspec.Struct, frozen=True):
+    """The tasks with the given ids that exist, in the order of the ids."""
+
+    tasks: list[Task]
+    left: Annotated[
+        list[int], Meta(description="Ids that were not read, because the tasks before have about 4 MB of content.")
+    ]
+
+    @classmethod
+    def from_model(cls, found: TasksById) -> Self:
+        """The tasks as an answer."""
+        return cls(tasks=[Task.from_model(task) for task in found.tasks], left=found.left)
+
+    def to_model(self) -> TasksById:
+        """The tasks."""
+        return TasksById(tasks=[task.to_model() for task in self.tasks], left=self.left)
+
+
+class StatesBody(RequestBody, frozen=True):
+    """The tasks whose states to read."""
+
+    ids: Annotated[list[TaskId], Meta(min_length=1, max_length=MAX_STATES, description="The tasks.")]
+
+
+class TaskStates(msgspec.Struct, frozen=True):
+    """The states of tasks: the ids of the tasks in each state. A task that does not exist is in none."""
+
+    states: dict[State, list[int]]
+
+    @classmethod
+    def from_model(cls, states: Mapping[int, State]) -> Self:
+        """The states as an answer."""
+        ids: dict[State, list[int]] = {}
+        for task_id, state in states.items():
+            ids.setdefault(state, []).append(task_id)
+        return cls(states={state: sorted(ids[state]) for state in State if state in ids})
+
+    def to_model(self) -> dict[int, State]:
+        """The states by id."""
+        return {task_id: state for state, ids in self.states.items() for task_id in ids}
+
+
 class ChangedTask(msgspec.Struct, frozen=True):
     """The task as it is now."""
 
@@ -234,38 +368,47 @@ class ChangedTask(msgspec.Struct, frozen=True):
 
 
 class Created(msgspec.Struct, frozen=True):
-    """The stored task. `deduplicated`: the idempotency key was used before, and this is the task that has it."""
+    """The stored task. `deduplicated`: the idempotency key was in use, and this is the task that has it. `replaced`:
+    the request has replaced the content of that task."""
 
     success: bool
     task: Task
     deduplicated: bool
+    replaced: bool
 
     @classmethod
     def from_model(cls, task: model_task.Task) -> Self:
         """The task as an answer."""
-        return cls(success=True, task=Task.from_model(task), deduplicated=task.deduplicated)
+        return cls(success=True, task=Task.from_model(task), deduplicated=task.deduplicated, replaced=task.replaced)
 
     def to_model(self) -> model_task.Task:
         """The task."""
-        return self.task.to_model(self.deduplicated)
+        return self.task.to_model(self.deduplicated, self.replaced)
 
 
 class CreatedBatch(msgspec.Struct, frozen=True):
-    """The stored tasks, in the order of the request, and for each whether it is `deduplicated`."""
+    """The stored tasks, in the order of the request, and for each whether it is `deduplicated` and `replaced`."""
 
     success: bool
     tasks: list[Task]
     deduplicated: list[bool]
+    replaced: list[bool]
 
     @classmethod
     def from_model(cls, tasks: Sequence[model_task.Task]) -> Self:
         """The tasks as an answer."""
         stored = [Task.from_model(task) for task in tasks]
-        return cls(success=True, tasks=stored, deduplicated=[task.deduplicated for task in tasks])
+        return cls(
+            success=True,
+            tasks=stored,
+            deduplicated=[task.deduplicated for task in tasks],
+            replaced=[task.replaced for task in tasks],
+        )
 
     def to_model(self) -> list[model_task.Task]:
         """The tasks."""
-        return [task.to_model(again) for task, again in zip(self.tasks, self.deduplicated, strict=True)]
+        marks = zip(self.tasks, self.deduplicated, self.replaced, strict=True)
+        return [task.to_model(again, replaced) for task, again, replaced in marks]
 
 
 # A task to enqueue
@@ -315,7 +458,10 @@ def backoff_of(body: BackoffBody | None) -> model_retry.Backoff:
 class TaskOptions(RequestBody, frozen=True):
     """The options of a new task of any type."""
 
-    rules: ClassVar[tuple[dict[str, Any], ...]] = (not_both("delay_seconds", "run_at"),)
+    rules: ClassVar[tuple[dict[str, Any], ...]] = (
+        not_both("delay_seconds", "run_at"),
+        not_both("expires_in_seconds", "expires_at"),
+    )
 
     params: Params = field(default_factory=dict)
     queue: Annotated[Name, Meta(description="The queue of the task.")] = DEFAULT_QUEUE
@@ -332,10 +478,28 @@ class TaskOptions(RequestBody, frozen=True):
     backoff: Annotated[BackoffBody, Meta(description="The delay after a failure.")] | None = None
     trace: Traceparent | None = field(name="traceparent", default=None)
     tags: Annotated[Tags, Meta(description="Short texts by which tasks are found.")] = field(default_factory=list)
+    expires_in: ExpiresIn | None = field(name="expires_in_seconds", default=None)
+    expires_at: (
+        Annotated[
+            Moment,
+            Meta(
+                description="The task is cancelled if it was not started by this time; instead of expires_in_seconds.",
+                examples=["2125-11-12T10:30:00Z"],
+            ),
+        ]
+        | None
+    ) = None
+    limits: Annotated[
+        list[Name],
+        Meta(max_length=MAX_TASK_LIMITS, description="Limits of the task, beside those of its queue and type."),
+    ] = field(default_factory=list)
+    group: Annotated[Name, Meta(description="The group of the task, for limits per group and fair queues.")] | None = (
+        None
+    )
 
-    def of_type(self, task_type: str, key: str | None = None) -> NewTask:
-        """A task of this type with these options, checked."""
-        return _new_task(self, task_type, key, backoff_of(self.backoff))
+    def of_type(self, task_type: str) -> NewTask:
+        """A task of this type with these options and without a key, checked."""
+        return _new_task(self, task_type, backoff_of(self.backoff), None, ALWAYS, None, RETURN, None, None, None)
 
 
 def tags_to_model(tags: list[str]) -> Sequence[str]:
@@ -343,7 +507,18 @@ def tags_to_model(tags: list[str]) -> Sequence[str]:
     return tags or NO_TAGS
 
 
-_new_task = constructor(NewTask, source=TaskOptions, also=("type", "key", "backoff"), tags=tags_to_model)
+def limits_to_model(limits: list[str]) -> Sequence[str]:
+    """The limits of a new task; no limits as the model has them by default."""
+    return limits or NO_LIMITS
+
+
+_new_task = constructor(
+    NewTask,
+    source=TaskOptions,
+    also=("type", "backoff", "key", "key_scope", "key_for", "on_conflict", "max_delay", "request", "checked_params"),
+    tags=tags_to_model,
+    limits=limits_to_model,
+)
 
 
 def checked_params(params: Any) -> Any:
@@ -354,8 +529,21 @@ def checked_params(params: Any) -> Any:
 class NewTaskBody(TaskOptions, frozen=True, kw_only=True):
     """A task to enqueue."""
 
+    rules: ClassVar[tuple[dict[str, Any], ...]] = (
+        *TaskOptions.rules,
+        only_with("idempotency_key", "key_for_seconds", "max_delay_seconds", key_scope=ALWAYS, on_conflict=RETURN),
+        only_if(["key_for_seconds"], default=True, key_scope=ALWAYS),
+        only_with("delay_seconds", "max_delay_seconds"),
+        only_if(["max_delay_seconds"], on_conflict="replace"),
+    )
+
     type: TaskTypeName = field(name="task_type")
     key: IdempotencyKey | None = field(name="idempotency_key", default=None)
+    key_scope: KeyScopeOption = "always"
+    key_for: KeyFor | None = field(name="key_for_seconds", default=None)
+    on_conflict: OnConflictOption = "return"
+    max_delay: MaxDelay | None = field(name="max_delay_seconds", default=None)
+    request: EnqueueId | None = field(name="request_id", default=None)
 
     @classmethod
     def from_model(cls, task: NewTask) -> NewTaskBody:
@@ -364,12 +552,76 @@ class NewTaskBody(TaskOptions, frozen=True, kw_only=True):
 
     def to_model(self) -> NewTask:
         """The task, checked."""
-        return self.of_type(self.type, self.key)
+        return _task_of_body(self, backoff_of(self.backoff), None)
 
+
+_task_of_body = constructor(
+    NewTask, source=NewTaskBody, also=("backoff", "checked_params"), tags=tags_to_model, limits=limits_to_model
+)
 
 _body_of_task = constructor(
-    NewTaskBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model, tags=list
+    NewTaskBody,
+    source=NewTask,
+    params=checked_params,
+    run_at=utc,
+    expires_at=utc,
+    backoff=BackoffBody.from_model,
+    tags=list,
+    limits=list,
 )
+
+
+class ChangeForManyBody(RequestBody, frozen=True):
+    """New values for tasks that have not started. A value that is missing or null stays."""
+
+    rules: ClassVar[tuple[dict[str, Any], ...]] = (
+        not_both("delay_seconds", "run_at"),
+        at_least_one("priority", "delay_seconds", "run_at", "queue", "tags", "group"),
+    )
+
+    priority: Priority | None = None
+    delay: Annotated[Seconds, Meta(description="Seconds from now until the task can be claimed.")] | None = field(
+        name="delay_seconds", default=None
+    )
+    run_at: (
+        Annotated[Moment, Meta(description="The time from which the task can be claimed; instead of delay_seconds.")]
+        | None
+    ) = None
+    queue: Annotated[Name, Meta(description="The new queue.")] | None = None
+    tags: Annotated[Tags, Meta(description="All tags of the task; an empty list removes them.")] | None = None
+    group: (
+        Annotated[
+            str,
+            Meta(
+                max_length=MAX_NAME,
+                pattern=ONE_LINE_OR_EMPTY,
+                description="The group of the task. An empty text removes it: the task then has the group that its"
+                " params name, or none.",
+            ),
+        ]
+        | None
+    ) = None
+
+    @classmethod
+    def from_model(cls, change: TaskChange) -> Self:
+        """The change to send."""
+        given = {name: getattr(change, name) for name in cls.__struct_fields__}
+        return cls(**{**given, "run_at": utc_or_none(change.run_at), "tags": list_or_none(change.tags)})
+
+    def to_model(self) -> TaskChange:
+        """The change, checked."""
+        return TaskChange(**{name: getattr(self, name) for name in self.__struct_fields__})
+
+
+class ChangeBody(ChangeForManyBody, frozen=True):
+    """New values for a task that has not started. A value that is missing or null stays."""
+
+    rules: ClassVar[tuple[dict[str, Any], ...]] = (
+        not_both("delay_seconds", "run_at"),
+        at_least_one("priority", "delay_seconds", "run_at", "queue", "params", "tags", "group"),
+    )
+
+    params: Annotated[dict[str, Any], Meta(description="All params of the task.")] | None = None
 
 
 class BatchBody(RequestBody, frozen=True):
@@ -470,6 +722,18 @@ class MatchBody(RequestBody, frozen=True):
             tags=self.tags,
             queues=queues,
         )
+
+
+class ChangeMatchingBody(MatchBody, frozen=True, kw_only=True):
+    """Filters, all of which a task must match, and the new values. At least one filter is required."""
+
+    changes: ChangeForManyBody
+
+    @classmethod
+    def of_change(cls, change: TaskChange, which: TaskMatch, cursor: int | None) -> Self:
+        """The filters and the change to send."""
+        filters = msgspec.structs.asdict(MatchBody.from_model(which, cursor))
+        return cls(**filters, changes=ChangeForManyBody.from_model(change))
 
 
 class ListQuery(Query, frozen=True):

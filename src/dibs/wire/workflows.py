@@ -9,13 +9,23 @@ from typing import Annotated, Any, ClassVar, Self
 import msgspec
 from msgspec import Meta, field
 
-from dibs.codec import MAX_DEPTH
 from dibs.errors import InvalidGraph
+from dibs.json_values import MAX_DEPTH
+from dibs.model import execution as model_execution
 from dibs.model import workflow as model_workflow
 from dibs.model.claim import MAX_BATCH
 from dibs.model.construct import constructor
 from dibs.model.task import NewTask, State
-from dibs.model.workflow import NewStep, NewWorkflow, OnFailure, StepKind, WorkflowFilter, WorkflowState, free_name
+from dibs.model.workflow import (
+    FinalizeWhen,
+    NewStep,
+    NewWorkflow,
+    OnFailure,
+    StepKind,
+    WorkflowFilter,
+    WorkflowState,
+    free_name,
+)
 from dibs.wire.fields import (
     IdempotencyKey,
     Moment,
@@ -40,6 +50,13 @@ from dibs.wire.tasks import BackoffBody, Failure, TaskOptions, checked_params
 Policy = Annotated[
     OnFailure,
     Meta(description="fail: start no more steps; continue: independent steps still run; ignore: as if completed."),
+]
+When = Annotated[
+    FinalizeWhen,
+    Meta(
+        description="success: the finalizer runs if all steps have passed; failure: if a step failed, or the workflow"
+        " was cancelled or passed its deadline; always: in both cases."
+    ),
 ]
 Parents = Annotated[list[Name], Meta(description="The names of its parents, each once.")]
 Deadline = Annotated[Timeout, Meta(description="Seconds until the remaining steps are stopped and the workflow fails.")]
@@ -74,7 +91,14 @@ class FinalizerBody(TaskOptions, frozen=True, kw_only=True):
 
 
 _body_of_finalizer = constructor(
-    FinalizerBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model, tags=list
+    FinalizerBody,
+    source=NewTask,
+    params=checked_params,
+    run_at=utc,
+    expires_at=utc,
+    backoff=BackoffBody.from_model,
+    tags=list,
+    limits=list,
 )
 
 
@@ -132,6 +156,7 @@ class SubWorkflowBody(RequestBody, frozen=True):
     name: Annotated[Name, Meta(description="The name of the workflow; it need not be unique.")]
     steps: Annotated[list[StepBody], Meta(description="Its steps, in any order.")]
     finalizer: Annotated[FinalizerBody, Meta(description="A task that runs once, after all steps.")] | None = None
+    finalize_when: When = FinalizeWhen.SUCCESS
     on_failure: Policy = OnFailure.FAIL
     deadline_seconds: Deadline | None = None
     deadline_at: Annotated[Moment, Meta(description="The deadline as a time, instead of seconds.")] | None = None
@@ -156,6 +181,7 @@ class SubWorkflowBody(RequestBody, frozen=True):
             name=self.name,
             steps=steps_of(self.steps, depth=depth),
             finalizer=None if self.finalizer is None else self.finalizer.to_model(),
+            finalize_when=self.finalize_when,
             key=key,
             on_failure=self.on_failure,
             deadline=self.deadline_at if self.deadline_seconds is None else self.deadline_seconds,
@@ -183,8 +209,10 @@ _body_of_step = constructor(
     also=("workflow", "name", "after", "on_failure"),
     params=checked_params,
     run_at=utc,
+    expires_at=utc,
     backoff=BackoffBody.from_model,
     tags=list,
+    limits=list,
 )
 
 
@@ -194,6 +222,7 @@ def _graph(new: NewWorkflow) -> dict[str, Any]:
         "name": new.name,
         "steps": [StepBody.from_model(step) for step in new.steps],
         "finalizer": None if new.finalizer is None else FinalizerBody.from_model(new.finalizer),
+        "finalize_when": FinalizeWhen(new.finalize_when),
         "on_failure": OnFailure(new.on_failure),
         "deadline_seconds": None if at is not None else new.deadline,
         "deadline_at": utc_or_none(at),
@@ -274,6 +303,7 @@ class Workflow(msgspec.Struct, frozen=True):
     step_of: Annotated[int | None, Meta(description="The step that represents the workflow in its outer workflow.")]
     root_id: Annotated[int, Meta(description="The outermost workflow; its own id without an outer workflow.")]
     finalizer_id: Annotated[int | None, Meta(description="The task that runs once, after all steps.")]
+    finalize_when: When
     finalization: Finalization
 
     @classmethod
@@ -299,6 +329,7 @@ class Workflow(msgspec.Struct, frozen=True):
             step_of=workflow.step_of,
             root_id=workflow.root_id,
             finalizer_id=workflow.finalizer_id,
+            finalize_when=workflow.finalize_when,
             finalization=Finalization(
                 token=workflow.finalization_token,
                 processor=workflow.finalization_by,
@@ -327,6 +358,7 @@ class Workflow(msgspec.Struct, frozen=True):
             error=None if self.error is None else self.error.to_model(),
             step_of=self.step_of,
             finalizer_id=self.finalizer_id,
+            finalize_when=self.finalize_when,
             finalization_token=self.finalization.token,
             finalization_by=self.finalization.processor,
             finalization_until=to_datetime_or_none(self.finalization.lease_until),
@@ -557,3 +589,88 @@ class Results(msgspec.Struct, frozen=True):
     def to_model(self) -> list[model_workflow.StepResult]:
         """The results."""
         return [each.to_model() for each in self.results]
+
+
+class StepEnd(msgspec.Struct, frozen=True):
+    """The end of one step."""
+
+    task_id: int
+    name: str
+    state: State = field(name="status")
+    ignored: Annotated[bool, Meta(description="It did not complete, and its children have run all the same.")]
+    started: Annotated[bool, Meta(description="A worker has claimed it.")]
+    error: Failure | None
+
+    @classmethod
+    def from_model(cls, step: model_execution.StepEnd) -> Self:
+        """The step as JSON."""
+        return cls(
+            task_id=step.task_id,
+            name=step.name,
+            state=step.state,
+            ignored=step.ignored,
+            started=step.started,
+            error=None if step.error is None else Failure.from_model(step.error),
+        )
+
+    def to_model(self) -> model_execution.StepEnd:
+        """The step."""
+        return model_execution.StepEnd(
+            task_id=self.task_id,
+            name=self.name,
+            state=self.state,
+            ignored=self.ignored,
+            started=self.started,
+            error=None if self.error is None else self.error.to_model(),
+        )
+
+
+class Execution(msgspec.Struct, frozen=True):
+    """How the steps of a workflow ended, without its finalizer."""
+
+    workflow_id: int
+    name: str
+    state: Annotated[WorkflowState, Meta(description="How the workflow ends, as far as that is decided.")] = field(
+        name="status"
+    )
+    stopping: Annotated[str | None, Meta(description="Why no more steps were started: failed, cancelled or deadline.")]
+    error: Annotated[Failure | None, Meta(description="The error of the workflow.")]
+    steps: list[StepEnd]
+
+    @classmethod
+    def from_model(cls, execution: model_execution.Execution) -> Self:
+        """The execution as an answer."""
+        return cls(
+            workflow_id=execution.workflow_id,
+            name=execution.name,
+            state=execution.state,
+            stopping=execution.stopping,
+            error=None if execution.error is None else Failure.from_model(execution.error),
+            steps=[StepEnd.from_model(step) for step in execution.steps],
+        )
+
+    def to_model(self) -> model_execution.Execution:
+        """The execution."""
+        return model_execution.Execution(
+            workflow_id=self.workflow_id,
+            name=self.name,
+            state=self.state,
+            stopping=self.stopping,
+            error=None if self.error is None else self.error.to_model(),
+            steps=[step.to_model() for step in self.steps],
+        )
+
+
+class OneExecution(msgspec.Struct, frozen=True):
+    """The execution of one workflow."""
+
+    execution: Execution
+
+    @classmethod
+    def from_model(cls, execution: model_execution.Execution) -> Self:
+        """The execution as an answer."""
+        return cls(execution=Execution.from_model(execution))
+
+    def to_model(self) -> model_execution.Execution:
+        """The execution."""
+        return self.execution.to_model()

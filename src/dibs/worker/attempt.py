@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from dibs.handlers.context import Context
-from dibs.handlers.handler import Handler
+from dibs.handlers.handler import AnyHandler
 from dibs.model.claim import Claim, Outcome
 from dibs.observe import tracing
+
+PROCESS_DIED = "ProcessDied"
+"""The type of the failure when a child process ends during an attempt."""
 
 
 class StopReason(StrEnum):
@@ -44,7 +48,7 @@ class Attempt:
         "span",
     )
 
-    def __init__(self, context: Context, handler: Handler[..., Any, Any], now: float, ahead: bool) -> None:
+    def __init__(self, context: Context, handler: AnyHandler, now: float, ahead: bool) -> None:
         self.claim: Claim = context.claim
         self.handler = handler
         self.context = context
@@ -59,11 +63,26 @@ class Attempt:
         self.on_stop: Callable[[StopReason], None] = _not_running
 
     @property
-    def suspect(self) -> bool:
-        """True when an earlier worker died while it held this task claimed ahead.
+    def attempts(self) -> Sequence[Attempt]:
+        """The attempts of this call of the handler: only this one. See Batch."""
+        return (self,)
 
-        The task may have killed that worker, so the start of this attempt is stored before its handler runs."""
+    @property
+    def traceparent(self) -> str | None:
+        """The trace of the attempt, for a child process."""
+        return self.span and tracing.traceparent(self.span)
+
+    @property
+    def suspect(self) -> bool:
+        """True when an earlier worker died while it held this task claimed ahead: the task may have killed that
+        worker."""
         return self.ahead and self.claim.task.dropped > 0
+
+    @property
+    def records_start(self) -> bool:
+        """True when the start of this attempt is stored before its handler runs: for a suspect, and for a task that may
+        have expired in this worker's memory, which the database's clock decides."""
+        return self.ahead and (self.claim.task.dropped > 0 or self.claim.task.expires_at is not None)
 
     @property
     def deadline(self) -> float | None:
@@ -111,6 +130,87 @@ class Attempt:
 
     def __repr__(self) -> str:
         return f"task {self.claim.task_id} ({self.handler.name}, attempt {self.claim.attempt})"
+
+
+class Batch:
+    """Attempts of one batch handler that run in one call. Each keeps its own lease, timeout and outcome.
+
+    A lane runs a batch in one place, as it runs an attempt. A request to stop one attempt sets `cancelled` in its
+    context only; the call is asked to stop when none of its attempts goes on."""
+
+    __slots__ = ("_begun_at", "_timed_out", "attempts", "handler", "on_attempt_stop", "on_stop", "received_at")
+
+    def __init__(self, handler: AnyHandler, now: float) -> None:
+        self.handler = handler
+        self.attempts: list[Attempt] = []
+        self.received_at = now
+        self._begun_at: float | None = None
+        self._timed_out = False
+        self.on_stop: Callable[[StopReason], None] = _not_running
+        self.on_attempt_stop: Callable[[Attempt], None] = _runs_here
+
+    def add(self, attempt: Attempt) -> None:
+        """Add an attempt, before the start of the call."""
+        self.attempts.append(attempt)
+        attempt.on_stop = partial(self._stops, attempt)
+
+    @property
+    def settled(self) -> bool:
+        """True when every attempt has its outcome."""
+        return all(attempt.settled for attempt in self.attempts)
+
+    @property
+    def records_start(self) -> bool:
+        """True when the start of one of the attempts is stored first."""
+        return any(attempt.records_start for attempt in self.attempts)
+
+    @property
+    def begun_at(self) -> float | None:
+        """The start of the call, from which the timeout of each attempt counts."""
+        return self._begun_at
+
+    @begun_at.setter
+    def begun_at(self, moment: float) -> None:
+        self._begun_at = moment
+        for attempt in self.attempts:
+            attempt.begun_at = moment
+
+    def traced(self) -> AbstractContextManager[Any]:
+        """Open a span for each attempt. None of them is current: the call is that of all."""
+        for attempt in self.attempts:
+            attempt.span = tracing.begin_attempt(attempt.claim)
+        return nullcontext()
+
+    def perform(self) -> list[Outcome]:
+        """Call the handler in this thread, and return the outcome of each attempt."""
+        from dibs.worker.run_batch import ItemRun, run_items
+
+        return run_items(self.handler, [ItemRun(each.context, each.traceparent) for each in self.attempts])
+
+    async def perform_async(self) -> list[Outcome]:
+        """`perform`, for a coroutine function, on the running event loop."""
+        from dibs.worker.run_batch import ItemRun, run_items_async
+
+        return await run_items_async(self.handler, [ItemRun(each.context, each.traceparent) for each in self.attempts])
+
+    def log_fields(self, event: str) -> dict[str, Any]:
+        """The `extra` fields of a log entry about the call."""
+        tasks = [attempt.claim.task_id for attempt in self.attempts]
+        return {"event": event, "task_type": self.handler.name, "task_ids": tasks}
+
+    def _stops(self, attempt: Attempt, reason: StopReason) -> None:
+        self._timed_out |= reason is StopReason.TIMED_OUT
+        self.on_attempt_stop(attempt)
+        if all(each.settled or each.context.cancelled for each in self.attempts):
+            self.on_stop(StopReason.TIMED_OUT if self._timed_out and self.settled else reason)
+
+    def __repr__(self) -> str:
+        first = f"task {self.attempts[0].claim.task_id} …, " if self.attempts else ""
+        return f"a batch of {len(self.attempts)} ({first}{self.handler.name})"
+
+
+HandlerCall = Attempt | Batch
+"""What a lane runs in one of its places: one call of a handler."""
 
 
 class HeldAttempts:
@@ -171,3 +271,7 @@ def now() -> float:
 
 def _not_running(reason: StopReason) -> None:
     """Do nothing: the handler has not started, so there is nothing to stop."""
+
+
+def _runs_here(attempt: Attempt) -> None:
+    """Do nothing: the handler reads `cancelled` of the same context."""

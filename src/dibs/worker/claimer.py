@@ -6,17 +6,24 @@ intervals. The store returns when the next task becomes due, so a delayed task d
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from dibs.model.claim import MAX_BATCH, Claim, ClaimRequest
-from dibs.procedures import claim_now
+from dibs.procedures import DueWaits, claim_now
 from dibs.worker.attempt import Attempt, now
 from dibs.worker.config import WorkerConfig
 from dibs.worker.lanes import LaneRunner
 from dibs.worker.service import ServiceThread
 from dibs.worker.store_access import StoreAccess
+
+if TYPE_CHECKING:
+    from dibs.worker.batch_lane import BatchLane
+    from dibs.worker.queue_bounds import QueueBounds
 
 FIRST_POLL = 0.25
 """Seconds until the first poll after a claim that found nothing; each further interval is twice as long."""
@@ -30,6 +37,10 @@ it."""
 
 EMPTY_LANE_PAUSE = 0.02
 """Seconds for which a lane whose claim found nothing is skipped while another lane is busy."""
+
+AHEAD_PAUSE = 0.25
+"""Seconds without claims ahead after one that found nothing in a lane that runs tasks with limits: the tasks that wait
+have limits as well."""
 
 WAKEUP_BURST, WAKEUPS_PER_SECOND = 20, 50
 """A token bucket: the number of wake-ups after which the claimer polls at once, and how many the bucket regains each
@@ -53,18 +64,31 @@ class Claimer(ServiceThread):
         on_claimed: OnClaimed,
         release: Callable[[Sequence[Attempt]], None],
         idle: Callable[[], bool],
+        bounds: QueueBounds | None = None,
+        batch_lanes: Sequence[BatchLane] = (),
     ) -> None:
         super().__init__()
         self._access = access
+        self._bounds = bounds
+        self._queues = config.queue_names
         self._config = config
         self._worker_id, self._incarnation = identity
         self._lanes = lanes
+        self._batch_lanes = batch_lanes
+        self._turns: list[tuple[LaneRunner, Callable[[], list[int]]]] = [
+            *((lane, partial(self._claim_for, lane)) for lane in lanes if lane.types),
+            *((lane, partial(self._claim_for_batches, lane)) for lane in batch_lanes),
+        ]
+        """The lanes in the order in which they claim, and how. With bounds, a lane that took room of a queue goes to
+        the end: otherwise the tasks of another lane would never have a place in a queue that is always full."""
         self._on_claimed = on_claimed
         self._release = release
         self._idle = idle
         self._room = threading.Event()
+        self._permits = threading.Event()
         self._poll = FIRST_POLL
         self._wakeup_limiter = WakeupLimiter()
+        self._due_waits = DueWaits()
         self._busy = False
         self._polling = False
         self._wants_room = True
@@ -83,21 +107,31 @@ class Claimer(ServiceThread):
             if self._wants_room:
                 self._access.wake()
 
+    def permits(self) -> None:
+        """Report that permits of this worker's tasks, or places in a queue with a bound, have returned: the tasks that
+        wait for them may start at once."""
+        self._permits.set()
+        self._access.wake()
+
     def wake(self) -> None:
         """See ServiceThread."""
         self._room.set()
+        self._permits.set()
         self._access.wake()
 
     def step(self) -> None:
         """Claim for every lane; then wait if nothing is left to claim, or if no lane has room."""
         self._room.clear()
+        self._permits.clear()
         self._wants_room = True
         seen = self._access.wakeups.generation
         idle = self._idle()
         began, self.dry_since = now(), None  # before the claims: a claimed task may end before this function returns
         claimed, found = self._claim_for_all()
+        if claimed:
+            self._due_waits.claimed(found)
         self._polling = False
-        self._wants_room = len(self._dry) < len(self._lanes)
+        self._wants_room = len(self._dry) < len(self._turns)
         if found:
             self._poll = FIRST_POLL
             if self._wants_room:
@@ -107,19 +141,22 @@ class Claimer(ServiceThread):
                 self.dry_since = began
             self._wait_for_work(seen)
         else:
-            self._room.wait(FULL_WAIT)
+            self._room.wait(self._until_batches_due(FULL_WAIT))
             self._release_waiting()
 
     def _claim_for_all(self) -> tuple[bool, bool]:
         """Claim for all lanes. Returns whether any lane had room, and whether any task was found."""
         claimed = found = False
         self._dry.clear()
-        for lane in self._lanes:
+        if self._batch_lanes:  # handlers that share the places of a lane take turns
+            self._turns.append(self._turns.pop(0))
+        for lane, claim in self._turns.copy():
             if lane.quiet_until > now() and self._busy:
                 continue  # another lane is busy, so the next round follows soon
-            counts = self._claim_for(lane)
+            counts = claim()
             claimed, found = claimed or bool(counts), found or any(counts)
-            lane.quiet_until = now() + EMPTY_LANE_PAUSE if counts and not any(counts) else 0.0
+            may_rest = counts and not any(counts) and (self._bounds is None or not self._bounds.full)
+            lane.quiet_until = now() + EMPTY_LANE_PAUSE if may_rest else 0.0
         self._busy = found
         return claimed, found
 
@@ -127,6 +164,10 @@ class Claimer(ServiceThread):
         """Claim for one lane and return the number of tasks of each claim.
 
         The first claim fills the free places. Tasks are claimed ahead only if the first claim was filled."""
+        if self._bounds is not None and self._bounds.closed:
+            return []
+        if now() >= lane.in_turn_at:
+            return self._claim_in_turn(lane)
         if lane.flooded:
             return self._claim_short_tasks(lane)
         counts = []
@@ -137,8 +178,7 @@ class Claimer(ServiceThread):
                 return counts
         short, wanted = lane.wanted_ahead()
         if wanted > 0:
-            counts.append(self._claim(lane, short, wanted, ahead=True))
-            lane.flooded = counts[-1] == wanted and len(short) == len(lane.types)
+            counts.append(self._claim_ahead(lane, short, wanted))
         if short and free <= 0 and len(short) < len(lane.types):
             others, places = lane.long_types_wanted()
             if places > 0 and others:
@@ -151,43 +191,137 @@ class Claimer(ServiceThread):
         short, wanted = lane.wanted_ahead()
         if wanted <= 0 and short:
             return []
-        count = self._claim(lane, lane.types, max(wanted, 1), ahead=True)
-        lane.flooded = count == wanted and len(short) == len(lane.types)
+        counts = [self._claim_ahead(lane, lane.types, max(wanted, 1))]
+        lane.flooded = lane.flooded and len(short) == len(lane.types)
+        if counts[0] < wanted and (free := lane.free) > 0:  # a burst must not end before tasks with limits
+            self._dry.discard(lane)
+            counts.append(self._claim(lane, lane.types, free, ahead=False))
+        return counts
+
+    def _claim_ahead(self, lane: LaneRunner, types: Sequence[str], wanted: int) -> int:
+        began = now()
+        count = self._claim(lane, types, wanted, ahead=True)
+        filled = count == wanted
+        lane.flooded = filled and len(types) == len(lane.types)
+        lane.claimed_ahead(began, filled)
+        return count
+
+    def _claim_in_turn(self, lane: LaneRunner) -> list[int]:
+        """Claim what is first in order, as soon as a place is free. Claims ahead leave out tasks with limits, which
+        would starve while others fill the lane. The turn lasts until a claim finds no task with limits, or too few."""
+        if (free := lane.free_in_turn()) <= 0:
+            return []
+        count = self._claim(lane, lane.types, free, ahead=False)
+        if count < min(free, MAX_BATCH) or not lane.limited:
+            lane.in_turn_at = math.inf
         return [count]
 
+    def _claim_for_batches(self, lane: BatchLane) -> list[int]:
+        """Claim for a batch handler: the rest of the open batch, and a batch for each free place."""
+        try:
+            if self._bounds is not None and self._bounds.closed:
+                return []
+            if (room := min(lane.free, MAX_BATCH)) > 0:
+                return self._fill_batches(lane, room)
+            if lane.collects:
+                self._dry.add(lane)
+            return []
+        finally:
+            lane.run_due()
+
+    def _fill_batches(self, lane: BatchLane, room: int) -> list[int]:
+        """Claim ahead: items wait for others, and a lost worker must not cost an attempt of all of them. Tasks with
+        limits are not claimed ahead; they come second, or in their turn when the others never end."""
+        began = now()
+        if in_turn := began >= lane.in_turn_at:
+            counts = [self._claim(lane, lane.types, room, ahead=False)]
+        else:
+            counts = [self._claim(lane, lane.types, room, ahead=True)]
+            if counts[0] < room:
+                self._dry.discard(lane)
+                counts.append(self._claim(lane, lane.types, room - counts[0], ahead=False))
+        lane.claimed(began, filled=not in_turn and counts[0] == room)
+        return counts
+
+    def _until_batches_due(self, pause: float) -> float:
+        """Seconds to wait: the pause, or less if a batch has to run or to be filled before."""
+        due = [seconds for lane in self._batch_lanes if (seconds := lane.due_in) is not None]
+        return min([pause, *due])
+
     def _claim(self, lane: LaneRunner, types: Sequence[str], count: int, *, ahead: bool) -> int:
+        count = min(count, MAX_BATCH)
+        if self._bounds is not None:
+            claims = self._claim_within(self._bounds, lane, types, count, ahead)
+        else:
+            claims = self._claim_from(self._queues, lane, types, count, ahead)
+            if len(claims) < count and types == lane.types:
+                self._run_dry(lane, ahead)
+        if claims and not ahead:
+            lane.limited = any(claim.limited for claim in claims)
+        return len(claims)
+
+    def _claim_within(
+        self, bounds: QueueBounds, lane: LaneRunner, types: Sequence[str], count: int, ahead: bool
+    ) -> list[Claim]:
+        """Claim up to `count` tasks without exceeding the bound of a queue."""
+        plan, claimed = bounds.start_round(), list[Claim]()
+        while len(claimed) < count and plan.queues:
+            all_queues, most = plan.queues == self._queues, plan.most(count - len(claimed))
+            claims = self._claim_from(plan.queues, lane, types, most, ahead)
+            claimed += claims
+            if any(claim.task.queue in bounds for claim in claims):
+                self._turns.sort(key=lambda each: each[0] is lane)
+            if len(claims) < most:
+                if all_queues and types == lane.types:
+                    self._run_dry(lane, ahead)
+                break
+            plan.claimed([claim.task.queue for claim in claims])
+        return claimed
+
+    def _claim_from(
+        self, queues: Sequence[str] | None, lane: LaneRunner, types: Sequence[str], count: int, ahead: bool
+    ) -> list[Claim]:
         request = ClaimRequest(
             worker_id=self._worker_id,
             incarnation=self._incarnation,
-            queues=self._config.queues,
+            queues=queues,
             types=types,
             order=self._config.order,
             lease=self._config.lease,
-            count=min(count, MAX_BATCH),
+            count=count,
             ahead=ahead,
         )
         claims = self._access.follow(claim_now(self._access.store, request), idle=self._polling)
-        if len(claims) < request.count and types == lane.types:
-            self._dry.add(lane)
         if claims:
             lane.submit(self._on_claimed(claims, lane, ahead))
-        return len(claims)
+        return claims
+
+    def _run_dry(self, lane: LaneRunner, ahead: bool) -> None:
+        """Note that a claim for all types of the lane was not filled. A claim ahead leaves out tasks with limits, so it
+        does not show that none is pending."""
+        if ahead and lane.limited:
+            lane.ahead_again_at = now() + AHEAD_PAUSE
+        else:
+            self._dry.add(lane)
 
     def _wait_for_work(self, seen: int) -> None:
         wakeups = self._access.wakeups
         due = self._access.run(self._access.store.upkeep.next_due())
-        pause = self._poll * random.uniform(0.9, 1.1)
-        if due is not None:
-            pause = min(
-                pause, max(due, 0.05)
-            )  # overdue: the task is not for this worker, or upkeep is about to promote it
+        pause = self._due_waits.seconds(due, self._poll * random.uniform(0.9, 1.1))
+        pause = self._until_batches_due(pause)
         began = now()
         wakeups.wait(seen, pause)
         if now() - began < pause * 0.9:
-            self._ending.wait(self._wakeup_limiter.delay())
+            self._due_waits.woken()
+            self._pause_after_wakeup()
         else:
             self._poll, self._polling = min(self._poll * 2, self._config.poll), True
         self._release_waiting()
+
+    def _pause_after_wakeup(self) -> None:
+        """Limit the rate of polls, except after permits or places have returned: tasks may wait for them."""
+        if not self._permits.is_set() and self._permits.wait(self._wakeup_limiter.delay()):
+            self._wakeup_limiter.give_back()
 
     def _release_waiting(self) -> None:
         """Release tasks that were claimed ahead and have waited too long in a lane."""
@@ -210,3 +344,7 @@ class WakeupLimiter:
         self._left = min(WAKEUP_BURST, self._left + (moment - self._counted_at) * WAKEUPS_PER_SECOND) - 1
         self._counted_at = moment
         return max(0.0, -self._left / WAKEUPS_PER_SECOND)
+
+    def give_back(self) -> None:
+        """Give the last token back, because its delay was cut short."""
+        self._left += 1

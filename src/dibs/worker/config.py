@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import msgspec
@@ -17,13 +17,16 @@ from dibs.model.claim import DEFAULT_LEASE, Filters, Order, check_lease
 
 MEBIBYTE = 2**20
 
+MAX_BOUND = 10_000
+"""The largest bound of a queue: no lane runs more tasks at once."""
+
 
 class WorkerOptions(TypedDict, total=False):
     """The options of `app.worker`; WorkerConfig describes each."""
 
     concurrency: int
     children: int
-    queues: Sequence[str] | None
+    queues: Sequence[str] | Mapping[str, int | None] | None
     order: str
     lease: float
     grace: float
@@ -44,8 +47,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     children: int = os.cpu_count() or 1
     """Number of child processes for handlers of the lane "process"."""
 
-    queues: Sequence[str] | None = None
-    """Queues to claim from; None: all."""
+    queues: Sequence[str] | Mapping[str, int | None] | None = None
+    """Queues to claim from; None: all. A mapping gives queues a bound: {"mail": 2} runs at most two tasks of the queue
+    mail at once in this process, over all lanes. A queue with the value None has no bound."""
 
     order: str = Order.PRIORITY
     """Which pending task is claimed first."""
@@ -76,7 +80,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A child process is replaced when it uses more than this many MiB of memory (on systems that have /proc)."""
 
     def __post_init__(self) -> None:
-        Filters(queues=self.queues, order=self.order)
+        Filters(queues=self.queue_names, order=self.order)
+        for queue, bound in self.queue_bounds.items():
+            check_integer(bound, f"The bound of the queue {queue!r}", 1, MAX_BOUND)
         check_integer(self.concurrency, "concurrency", 1, 10_000)
         check_integer(self.children, "children", 1, 1000)
         check_integer(self.recycle_after, "recycle_after", 1, 2**31)
@@ -93,6 +99,17 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
         check_seconds(self.grace, "grace")
         check_seconds(self.poll, "poll", least=0.01)
         check_seconds(self.upkeep_every, "upkeep_every", least=0.1)
+
+    @property
+    def queue_names(self) -> Sequence[str] | None:
+        """The queues to claim from; None: all."""
+        return list(self.queues) if isinstance(self.queues, Mapping) else self.queues
+
+    @property
+    def queue_bounds(self) -> dict[str, int]:
+        """The bounds of the queues that have one."""
+        given = self.queues if isinstance(self.queues, Mapping) else {}
+        return {queue: bound for queue, bound in given.items() if bound is not None}
 
 
 def new_worker_id() -> str:

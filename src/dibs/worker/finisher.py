@@ -11,6 +11,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotAllowed, StoreError, StoreRefused
 from dibs.model.claim import MAX_BATCH, Completed, Failed, Finished, Outcome, outcome_size
@@ -20,6 +21,9 @@ from dibs.worker.progress import ProgressReports
 from dibs.worker.run import permanent_failure
 from dibs.worker.service import ServiceThread
 from dibs.worker.store_access import StoreAccess
+
+if TYPE_CHECKING:
+    from dibs.worker.figures import OutcomeTotals
 
 logger = logging.getLogger("dibs.worker")
 
@@ -49,12 +53,17 @@ class Finisher(ServiceThread):
         forget: Callable[[Sequence[Attempt]], None],
         progress: ProgressReports,
         finalize: Callable[[int], None] | None = None,
+        *,
+        stored: Callable[[Attempt, Outcome, Finished], None] | None = None,
+        totals: OutcomeTotals | None = None,
     ) -> None:
         super().__init__()
         self._access = access
         self._forget = forget
         self._progress = progress
         self._finalize = finalize
+        self._stored = stored
+        self._totals = totals
         self._queue: queue.SimpleQueue[SettledAttempt | None] = queue.SimpleQueue()
         self._batch: list[SettledAttempt] = []
 
@@ -113,6 +122,8 @@ class Finisher(ServiceThread):
                 raise  # the store is unavailable: the next step writes the same batch
             self._write_one_by_one(batch, error)
             return
+        if self._totals is not None:
+            self._totals.count((outcome for _, outcome in batch), results)
         done = []
         for (attempt, outcome), result in zip(batch, results, strict=True):
             if isinstance(result, Finished):
@@ -129,6 +140,8 @@ class Finisher(ServiceThread):
             _log_end(attempt, outcome)
         if result.finalize is not None and self._finalize is not None:
             self._finalize(result.finalize)  # before the attempt is forgotten: a burst must not end in between
+        if self._stored is not None:
+            self._stored(attempt, outcome, result)  # before as well
 
     def _write_one_by_one(self, batch: Sequence[SettledAttempt], error: Exception) -> None:
         """Write each outcome of a refused batch on its own, to find the one that the store refuses."""
@@ -196,20 +209,22 @@ def _failure_for_unstored(outcome: Outcome, error: StoreRefused) -> Failed:
 def _log_failure(attempt: Attempt, outcome: Failed, result: Finished) -> None:
     """Log a failed attempt in one line; the traceback is stored with the task."""
     reason = (outcome.failure.message.strip().splitlines() or [""])[0][:LOGGED_REASON_LENGTH]
+    # A step may be in the dead letter or not: its workflow may ignore the failure.
+    dead = result.state is State.FAILED and attempt.claim.task.workflow_id is None
     if result.run_at is not None and result.will_retry:
         then = f"the next attempt is due at {result.run_at:%H:%M:%S} UTC"
     else:
-        # A step may be in the dead letter or not: its workflow may ignore the failure.
-        dead = result.state is State.FAILED and attempt.claim.task.workflow_id is None
         then = "the task is in the dead letter" if dead else f"the task is {result.state}"
         then = f"the failure is permanent, {then}" if outcome.permanent else then
     about = attempt.log_fields(
         "task.failed",
         seconds=attempt.seconds,
+        max_attempts=attempt.claim.task.max_attempts,
         error_type=outcome.failure.type,
         error=reason,
         state=result.state.value,
         permanent=outcome.permanent,
+        dead=dead,
         next_at=None if result.run_at is None or not result.will_retry else result.run_at,
     )
     logger.warning("%r failed: %s: %s; %s", attempt, outcome.failure.type, reason, then, extra=about)

@@ -112,12 +112,19 @@ class LeaseKeeper(ServiceThread):
 
 
 def _is_running_long(attempt: Attempt, moment: float) -> bool:
-    """True for a handler that has run long enough for its claim's status to be read."""
-    return not attempt.settled and attempt.begun_at is not None and moment - attempt.begun_at >= STATUS_CHECK_INTERVAL
+    """True for a handler that has run long enough for its claim's status to be read, and for a task that has waited as
+    long for others of its batch."""
+    began = attempt.begun_at
+    if began is None and attempt.handler.batch is not None:
+        began = attempt.received_at
+    return not attempt.settled and began is not None and moment - began >= STATUS_CHECK_INTERVAL
 
 
 def _timeout_failure(attempt: Attempt) -> Failed:
-    return Failed(Failure("TimedOut", f"The attempt took longer than its timeout of {attempt.claim.task.timeout} s."))
+    timeout = attempt.claim.task.timeout
+    failed = Failed(Failure("TimedOut", f"The attempt took longer than its timeout of {timeout} s."))
+    rules = attempt.handler.retry_rules
+    return failed if rules is None else rules.after_timeout(failed, attempt.claim)
 
 
 def _batches(attempts: Sequence[Attempt]) -> list[Sequence[Attempt]]:

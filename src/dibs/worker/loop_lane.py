@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from dibs.handlers.endings import outcome_of
-from dibs.model.claim import Cancelled
-from dibs.worker.attempt import Attempt, StopReason, now
-from dibs.worker.lanes import LaneCallbacks, LaneRunner
+from dibs.model.claim import Cancelled, Outcome
+from dibs.worker.attempt import Attempt, Batch, HandlerCall, StopReason, now
+from dibs.worker.lanes import LaneCallbacks, LaneRunner, attempts_of
 from dibs.worker.run import perform_async
 
 CLOSE_TIMEOUT = 1.0
@@ -26,7 +26,7 @@ class LoopLane(LaneRunner):
         self, types: Sequence[str], places: int, callbacks: LaneCallbacks, loop: asyncio.AbstractEventLoop | None
     ) -> None:
         super().__init__(types, places, callbacks)
-        self._waiting: deque[Attempt] = deque()
+        self._waiting: deque[HandlerCall] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._thread: threading.Thread | None = None
         if loop is None:
@@ -35,7 +35,12 @@ class LoopLane(LaneRunner):
             self._thread.start()
         self._loop = loop
 
-    def submit(self, attempts: Sequence[Attempt]) -> None:
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the lane."""
+        return self._loop
+
+    def submit(self, attempts: Sequence[HandlerCall]) -> None:
         """See LaneRunner."""
         self._active.update(attempts)
         self._waiting.extend(attempts)
@@ -43,15 +48,15 @@ class LoopLane(LaneRunner):
 
     def take_back(self, waiting_since: float) -> list[Attempt]:
         """See LaneRunner."""
-        taken: list[Attempt] = []
-        kept: list[Attempt] = []
+        taken: list[HandlerCall] = []
+        kept: list[HandlerCall] = []
         with contextlib.suppress(IndexError):
             while True:
                 attempt = self._waiting.popleft()
                 (taken if attempt.received_at <= waiting_since else kept).append(attempt)
         self._waiting.extendleft(reversed(kept))
         self._active.difference_update(taken)
-        return taken
+        return attempts_of(taken)
 
     def close(self) -> None:
         """See LaneRunner."""
@@ -88,18 +93,23 @@ class LoopLane(LaneRunner):
         with contextlib.suppress(RuntimeError):  # the loop may be closed
             self._loop.call_soon_threadsafe(task.cancel, f"dibs: {reason}")
 
-    async def _run(self, attempt: Attempt) -> None:
+    async def _run(self, attempt: HandlerCall) -> None:
         may_begin, reached = self._callbacks.may_begin, now()
-        if not (await asyncio.to_thread(may_begin, attempt) if attempt.suspect else may_begin(attempt)):
+        if not (await asyncio.to_thread(may_begin, attempt) if attempt.records_start else may_begin(attempt)):
             return
         attempt.begun_at = begun = now()
         with attempt.traced():
-            outcome = await perform_async(attempt.handler, attempt.context)
+            if isinstance(attempt, Batch):
+                outcome: Outcome | Sequence[Outcome] = await attempt.perform_async()
+            else:
+                outcome = await perform_async(attempt.handler, attempt.context)
         self._finished(attempt, begun, outcome, reached)
 
-    def _task_done(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
+    def _task_done(self, attempt: HandlerCall, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._active.discard(attempt)
+        if attempt in self._active:  # the handler did not start, or was cancelled
+            self._active.discard(attempt)
+            self._callbacks.room()
         if task.cancelled():  # before its first step, so `_run` has reported no outcome
             self._callbacks.ended(attempt, Cancelled())
         elif (error := task.exception()) is not None:

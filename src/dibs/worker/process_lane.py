@@ -14,27 +14,34 @@ import signal
 import threading
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from dibs.errors import ClaimLost, InvalidValue
+from dibs.errors import ClaimLost, InvalidValue, LifespanFailed
+from dibs.handlers import running
 from dibs.handlers.endings import outcome_of
-from dibs.handlers.handler import Handler
-from dibs.model.claim import Cancelled, Claim, Failed, Outcome
+from dibs.handlers.handler import AnyHandler
+from dibs.model.claim import Cancelled, Failed, Outcome, Released
 from dibs.model.task import Failure
-from dibs.observe import tracing
-from dibs.worker.attempt import Attempt, StopReason
+from dibs.worker.attempt import PROCESS_DIED, Attempt, Batch, HandlerCall, StopReason, now
+from dibs.worker.attempt_log import AttemptLog
 from dibs.worker.child import (
-    AttemptEnded,
+    AttemptsEnded,
     DataReply,
     DataRequest,
     GetCheckpoints,
+    GetExecution,
     GetResults,
     HandlerPath,
     HandlerStarted,
     KeepCheckpoint,
+    LifespanStarted,
     LogEntry,
+    PrintedLine,
     ProgressMade,
     RunTask,
+    StartLifespan,
     StopRequested,
     main,
     pack,
@@ -42,9 +49,20 @@ from dibs.worker.child import (
 )
 from dibs.worker.config import MEBIBYTE, WorkerConfig
 from dibs.worker.lanes import LaneCallbacks, ThreadLane
+from dibs.worker.lifespan import LIFESPAN_END_TIMEOUT
 from dibs.workflow.task_data import TaskData
 
 logger = logging.getLogger("dibs.worker")
+
+LIFESPAN_START_TIMEOUT = 300.0
+"""Seconds for the start of the lifespan of an app in a child process."""
+
+LIFESPAN_RETRY_DELAY = 5.0
+"""Seconds after which a task is tried again whose child process could not start the lifespan. The task has not
+started, so no attempt is counted."""
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds for an idle child process to end, beside those of its lifespan."""
 
 STOP_GRACE = 10.0
 """Seconds between a request to stop and the kill of the process whose handler has not stopped."""
@@ -67,14 +85,36 @@ class ProcessLane(ThreadLane):
         types: Sequence[str],
         callbacks: LaneCallbacks,
         config: WorkerConfig,
-        handlers: Sequence[Handler[..., Any, Any]],
+        handlers: Sequence[AnyHandler],
     ) -> None:
         super().__init__(types, config.children, callbacks)
         self._config = config
         self._paths = {handler.name: _handler_path(handler) for handler in handlers}
         self._local = threading.local()
-        self._running: dict[Attempt, ChildProcess] = {}
+        self._running: dict[HandlerCall, ChildProcess] = {}
         self._children: set[ChildProcess] = set()
+        self._lifespan = _start_lifespan_message(handlers[0], self._paths[handlers[0].name])
+        self._prepared: Future[None] | None = None
+
+    def prepare(self) -> None:
+        """Start the first child process and the lifespan in it, so that a lifespan that fails is noticed before any
+        task is claimed. Raises LifespanFailed.
+
+        The thread that will use the child starts it: the kernel kills a child when the thread ends that started it."""
+        if self._lifespan is not None:
+            self._prepared = Future()
+            self._start_thread()
+            self._prepared.result()
+
+    def _work(self) -> None:
+        if self._prepared is not None and not self._prepared.done():  # the first thread of the lane
+            try:
+                self._child()
+            except Exception as error:
+                self._prepared.set_exception(error)
+            else:
+                self._prepared.set_result(None)
+        super()._work()
 
     def wanted_ahead(self) -> tuple[list[str], int]:
         """Never claim ahead: the run of such a task takes far longer than its claim."""
@@ -87,14 +127,20 @@ class ProcessLane(ThreadLane):
             child.close()
         super().close()
 
-    def _perform(self, attempt: Attempt) -> Outcome:
-        attempt.head_start = START_ALLOWANCE
+    def _perform(self, attempt: HandlerCall) -> Outcome | Sequence[Outcome]:
+        for each in attempt.attempts:
+            each.head_start = START_ALLOWANCE + (0 if self._lifespan is None else LIFESPAN_START_TIMEOUT)
         try:
             child = self._running[attempt] = self._child()
+        except LifespanFailed:
+            return Released(LIFESPAN_RETRY_DELAY)
         except OSError as error:  # too many processes or open files: a later attempt may succeed
             return outcome_of(error)
+        if isinstance(attempt, Batch):
+            attempt.on_attempt_stop = child.request_stop
         try:
-            outcome = child.run(attempt, self._paths[attempt.handler.name])
+            with _observed(attempt):
+                outcomes = child.run(attempt.attempts, self._paths[attempt.handler.name])
         finally:
             del self._running[attempt]
         if child.needs_replacement(self._config):
@@ -102,31 +148,35 @@ class ProcessLane(ThreadLane):
         if not child.alive:
             self._children.discard(child)
             self._local.child = None
-        return outcome
+        return outcomes if isinstance(attempt, Batch) else outcomes[0]
 
     def _child(self) -> ChildProcess:
         child: ChildProcess | None = getattr(self._local, "child", None)
         if child is None or not child.alive:
-            child = self._local.child = ChildProcess(logging.getLogger().getEffectiveLevel(), self._callbacks.task_data)
+            child = ChildProcess(logging.getLogger().getEffectiveLevel(), self._callbacks.task_data)
+            if self._lifespan is not None:
+                child.start_lifespan(self._lifespan)
+            self._local.child = child
             self._children.add(child)
         return child
 
-    def _stop(self, attempt: Attempt, reason: StopReason) -> None:
+    def _stop(self, attempt: HandlerCall, reason: StopReason) -> None:
         """Stop the handler; unlike a thread, a process that does not stop can be killed."""
         child = self._running.get(attempt)
         if child is None:
             return
         if reason is not StopReason.CANCELLED:
-            child.kill(attempt)
+            child.kill(attempt.attempts)
             return
-        child.request_stop(attempt)
-        timer = threading.Timer(STOP_GRACE, child.kill, [attempt])
+        for each in attempt.attempts:
+            child.request_stop(each)
+        timer = threading.Timer(STOP_GRACE, child.kill, [attempt.attempts])
         timer.daemon = True
         timer.start()
 
 
 class ChildProcess:
-    """A child process that runs one task at a time, and the pipe to it."""
+    """A child process that runs one call of a handler at a time, and the pipe to it."""
 
     def __init__(self, log_level: int, task_data: TaskData) -> None:
         self._task_data = task_data
@@ -136,9 +186,12 @@ class ChildProcess:
         self._process.start()
         child_end.close()
         self._lock = threading.Lock()
-        self._attempt: Attempt | None = None
-        self._sent = self._stop_requested = False
+        self._attempts: dict[tuple[int, int], Attempt] = {}
+        self._sent = False
+        self._to_stop: list[Attempt] = []
+        self._stop_requested: set[Attempt] = set()
         self._memory = 0
+        self._close_timeout = CLOSE_TIMEOUT
         self.tasks = 0
         self._owner = os.getpid()
         _running_children.add(self)
@@ -148,37 +201,75 @@ class ChildProcess:
         """True while the child can run tasks."""
         return not self._pipe.closed and self._process.is_alive()
 
-    def run(self, attempt: Attempt, handler: HandlerPath) -> Outcome:
-        """Run the attempt in the child and return its outcome; the death of the child is a failed attempt."""
+    def start_lifespan(self, message: StartLifespan) -> None:
+        """Start the lifespan of the app in the child. Raises LifespanFailed, and then the child has ended."""
+        ends, refused = now() + LIFESPAN_START_TIMEOUT, "it took too long"
+        try:
+            self._pipe.send_bytes(pack(message))
+            while now() < ends:
+                match unpack(self._receive(ends)):
+                    case LifespanStarted(refused=None):
+                        self._close_timeout += LIFESPAN_END_TIMEOUT
+                        return
+                    case LifespanStarted(refused=str() as reason):
+                        refused = reason
+                        break
+                    case LogEntry() as entry:
+                        entry.log()
+        except TimeoutError:
+            pass
+        except (EOFError, OSError):
+            refused = "the process ended"
+        self._pipe.close()
+        self._process.kill()
+        logger.error(
+            "the lifespan %s cannot be started in a child process: %s",
+            *(message.name, refused),
+            extra={"event": "lifespan.failed", "lifespan": message.name},
+        )
+        raise LifespanFailed(f"The lifespan {message.name} cannot be started in a child process: {refused}")
+
+    def run(self, attempts: Sequence[Attempt], handler: HandlerPath) -> list[Outcome]:
+        """Run the attempts in one call in the child and return their outcomes; the death of the child is a failed
+        attempt."""
         with self._lock:
-            self._attempt, self._sent, self._stop_requested = attempt, False, False
+            self._attempts = {(each.claim.task_id, each.claim.token): each for each in attempts}
+            self._sent, self._to_stop, self._stop_requested = False, [], set()
             self.tasks += 1
         try:
-            if attempt.context.cancelled:  # during the start of the child; later requests come through `request_stop`
-                return Cancelled()
-            message = RunTask(handler, attempt.claim, attempt.span and tracing.traceparent(attempt.span))
+            # requests during the start of the child; later ones come through `request_stop`
+            if all(each.context.cancelled for each in attempts):
+                return [Cancelled() for _ in attempts]
+            message = RunTask(handler, [each.claim for each in attempts], [each.traceparent for each in attempts])
             self._pipe.send_bytes(pack(message))  # may block, so not under the lock
-            self._send_pending_stop()
-            return self._listen(attempt)
+            for each in attempts:
+                if each.context.cancelled:
+                    self.request_stop(each)
+            self._send_pending_stops()
+            return self._listen()
         except (EOFError, OSError):
-            return self._died()
+            return self._died(attempts)
         finally:
             with self._lock:
-                self._attempt = None
+                self._attempts = {}
 
     def request_stop(self, attempt: Attempt) -> None:
         """Ask the handler to stop, unless the attempt has ended: the next task in this child must not be stopped."""
         with self._lock:
-            if self._attempt is attempt:
-                self._stop_requested = True
+            if self._runs(attempt) and attempt not in self._stop_requested:
+                self._stop_requested.add(attempt)
+                self._to_stop.append(attempt)
                 if self._sent:
-                    self._send_stop()
+                    self._send_stops()
 
-    def kill(self, attempt: Attempt) -> None:
-        """Kill the process if the attempt still runs in it."""
+    def kill(self, attempts: Sequence[Attempt]) -> None:
+        """Kill the process if these attempts still run in it."""
         with self._lock:
-            if self._attempt is attempt:
+            if any(map(self._runs, attempts)):
                 self._process.kill()
+
+    def _runs(self, attempt: Attempt) -> bool:
+        return self._attempts.get((attempt.claim.task_id, attempt.claim.token)) is attempt
 
     def needs_replacement(self, config: WorkerConfig) -> bool:
         """True when the child has run enough tasks, or has grown too large."""
@@ -188,10 +279,10 @@ class ChildProcess:
     def close(self) -> None:
         """Close the pipe, after which an idle child ends, and wait for its end."""
         with self._lock:
-            if self._attempt is not None:
+            if self._attempts:
                 return
             self._pipe.close()
-        self._process.join(timeout=5)
+        self._process.join(timeout=self._close_timeout)
         if self._process.is_alive():
             self._process.kill()
 
@@ -200,76 +291,97 @@ class ChildProcess:
         if self._owner == os.getpid():
             self._process.kill()
 
-    def _send_pending_stop(self) -> None:
+    def _send_pending_stops(self) -> None:
         with self._lock:
             self._sent = True
-            if self._stop_requested:
-                self._send_stop()
+            self._send_stops()
 
-    def _send_stop(self) -> None:
+    def _send_stops(self) -> None:
         try:
-            self._pipe.send_bytes(pack(StopRequested()))
+            for attempt in self._to_stop:
+                self._pipe.send_bytes(pack(StopRequested(attempt.claim.task_id, attempt.claim.token)))
         except OSError:
             logger.debug("the child process ended before the request to stop reached it")
+        self._to_stop = []
 
-    def _listen(self, attempt: Attempt) -> Outcome:
+    def _listen(self) -> list[Outcome]:
         while True:
             match unpack(self._receive()):
-                case AttemptEnded(outcome, memory):
+                case AttemptsEnded(outcomes, memory):
                     self._memory = memory
-                    return outcome
+                    return outcomes
                 case HandlerStarted():
-                    attempt.begin()
+                    for attempt in self._attempts.values():
+                        attempt.begin()
                 case ProgressMade() as progress:
-                    if progress.is_about(attempt.claim):
-                        attempt.context.progress(progress.percent, progress.message)
+                    self._report(progress)
+                case PrintedLine() as printed:
+                    self._print(printed)
                 case LogEntry() as entry:
-                    entry.log()
-                case request:
-                    self._reply(request, attempt.claim)
+                    self._log(entry)
+                case GetResults() | GetExecution() | GetCheckpoints() | KeepCheckpoint() as request:
+                    self._reply(request)
 
-    def _reply(self, request: DataRequest, claim: Claim) -> None:
+    def _report(self, progress: ProgressMade) -> None:
+        if (attempt := self._attempts.get(progress.claim_key)) is not None:
+            attempt.context.progress(progress.percent, progress.message)
+
+    def _print(self, printed: PrintedLine) -> None:
+        attempt = self._attempts.get(printed.claim_key)
+        if attempt is not None and isinstance(attempt.context.sink, AttemptLog):
+            attempt.context.sink.print_line(printed.stream, printed.text)
+
+    def _log(self, entry: LogEntry) -> None:
+        """Log the entry in the attempt, unless a thread has logged it that belongs to no attempt or an earlier one."""
+        with nullcontext() if entry.attempt in self._attempts else running.no_attempt():
+            entry.log()
+
+    def _reply(self, request: DataRequest) -> None:
         try:
-            reply = DataReply(self._read_or_keep(request, claim))
+            reply = DataReply(self._read_or_keep(request))
         except Exception as error:  # raised again in the handler, whatever its type
             reply = DataReply(refused=str(error), lost=isinstance(error, ClaimLost))
         with self._lock:
             self._sent = False  # a request to stop waits until the reply is sent
         self._pipe.send_bytes(pack(reply))
-        self._send_pending_stop()
+        self._send_pending_stops()
 
-    def _read_or_keep(self, request: DataRequest, claim: Claim) -> Any:
-        if not request.is_about(claim):
+    def _read_or_keep(self, request: DataRequest) -> Any:
+        if (attempt := self._attempts.get(request.claim_key)) is None:
             raise ClaimLost(
                 f"Task {request.task_id} has ended in this process, but a thread that its handler left running asks for"
                 " its data.",
                 task_id=request.task_id,
                 token=request.token,
             )
+        claim = attempt.claim
         match request:
             case GetResults():
                 return self._task_data.results(claim)
+            case GetExecution():
+                return self._task_data.execution(claim)
             case GetCheckpoints():
                 return self._task_data.checkpoints(claim)
             case KeepCheckpoint(name=name, value=value):
                 return self._task_data.keep(claim, name, value)
 
-    def _receive(self) -> bytes:
+    def _receive(self, ends: float | None = None) -> bytes:
         """The next message. A dead child's own children may keep its end of the pipe open, so the process is checked
-        too."""
+        too. Raises TimeoutError after `ends`."""
         while not self._pipe.poll(ALIVE_CHECK_INTERVAL):
+            if ends is not None and now() >= ends:
+                raise TimeoutError
             if not self._process.is_alive() and not self._pipe.poll():
                 raise EOFError
         return self._pipe.recv_bytes()
 
-    def _died(self) -> Outcome:
+    def _died(self, attempts: Sequence[Attempt]) -> list[Outcome]:
         self._pipe.close()
         self._process.join(timeout=5)
         code = self._process.exitcode
-        if self._stop_requested:
-            return Cancelled()
         how = _signal_name(code) if code is not None and code < 0 else f"the exit code {code}"
-        return Failed(Failure("ProcessDied", f"The process that ran the task ended with {how}."))
+        failed = Failed(Failure(PROCESS_DIED, f"The process that ran the task ended with {how}."))
+        return [Cancelled() if each in self._stop_requested else failed for each in attempts]
 
 
 _running_children: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
@@ -283,6 +395,14 @@ def _kill_remaining_children() -> None:
         child.kill_at_exit()
 
 
+def _observed(call: HandlerCall) -> AbstractContextManager[None]:
+    """A context manager in which entries of the child are logged as entries of the attempt. A call with several
+    attempts has none: an entry is not the entry of one of them."""
+    if isinstance(call, Batch) or not running.is_observed(call.context):
+        return nullcontext()
+    return running.attempt(call.context)
+
+
 def _signal_name(code: int) -> str:
     try:
         return signal.Signals(-code).name
@@ -290,11 +410,19 @@ def _signal_name(code: int) -> str:
         return f"signal {-code}"
 
 
-def _handler_path(handler: Handler[..., Any, Any]) -> HandlerPath:
+def _start_lifespan_message(handler: AnyHandler, path: HandlerPath) -> StartLifespan | None:
+    lifespan = None if handler.hooks is None else handler.hooks.lifespan
+    return None if lifespan is None else StartLifespan(path, lifespan.name, lifespan.module)
+
+
+def _handler_path(handler: AnyHandler) -> HandlerPath:
     function = handler.function
     if "<" in function.__qualname__:
         raise InvalidValue(
             f"The handler {handler.name!r} ({function.__qualname__}) cannot run in a child process.",
             hint="Define it at the top level of a module, where a new process can import it.",
         )
-    return HandlerPath(function.__module__, function.__qualname__)
+    around = handler.middleware
+    if around is None:
+        return HandlerPath(function.__module__, function.__qualname__)
+    return HandlerPath(function.__module__, function.__qualname__, around.names, around.modules)

@@ -86,6 +86,8 @@ class Signals:
 
     def __init__(self) -> None:
         self.count = 0
+        self.interrupted = False
+        """True if the last signal was SIGINT: a person at a terminal pressed Ctrl-C."""
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
@@ -103,3 +105,4 @@ class Signals:
 
     def _receive(self, number: int, frame: Any) -> None:
         self.count += 1
+        self.interrupted = number == signal.SIGINT

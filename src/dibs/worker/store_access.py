@@ -8,16 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
+from dibs.errors import NotAllowed, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
 from dibs.model.claim import Claim
 from dibs.model.workflow import StepResult
-from dibs.procedures import Procedure, WaitForChange
+from dibs.procedures import PauseFor, Procedure, WaitForChange
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive
 from dibs.store.wakeups import Wakeups
 from dibs.worker.service import retry_delay
+from dibs.workflow.task_data import NO_RESOURCES
+
+if TYPE_CHECKING:
+    from dibs.model.execution import Execution
 
 T = TypeVar("T")
 
@@ -58,12 +62,14 @@ class StoreAccess:
         with contextlib.suppress(StoreError):  # no thread waits on a store that is not open
             self.store.wakeups.wake()
 
-    def run(self, operation: Operation[T], *, idle: bool = False) -> T:
-        """Run the operation. Raises StoreError if the store cannot be reached. `idle`: no caller waits."""
+    def run(self, operation: Operation[T], *, idle: bool = False, may_be_refused: bool = False) -> T:
+        """Run the operation. Raises StoreError if the store cannot be reached. `idle`: no caller waits.
+        `may_be_refused`: the caller reports NotAllowed."""
         try:
             result: T = self.store.run(operation, by=self._by, idle=idle)
         except StoreError as error:
-            self._warn(operation.name, error)
+            if not (may_be_refused and isinstance(error, NotAllowed)):
+                self._warn(operation.name, error)
             raise
         if self._warned_at is not None:
             self._log_recovery()
@@ -74,14 +80,14 @@ class StoreAccess:
         """Run a procedure that never waits for a change of the store."""
         return drive(procedure, partial(self._step, idle=idle))
 
-    def _step(self, step: Operation[Any] | WaitForChange, idle: bool) -> Any:
-        assert not isinstance(step, WaitForChange)
+    def _step(self, step: Operation[Any] | WaitForChange | PauseFor, idle: bool) -> Any:
+        assert isinstance(step, Operation)
         return self.run(step, idle=idle)
 
     def maintain(self) -> None:
         """Run the periodic maintenance of the engine."""
         try:
-            self.store.maintain()
+            self.store.maintain(wait=False)
         except StoreError as error:
             self._warn("maintenance", error)
             raise
@@ -115,12 +121,17 @@ class StoreTaskData:
     """Reads and writes task data in the store. See TaskData."""
 
     def __init__(self, store: Store, run: Callable[[Operation[Any]], Any]) -> None:
+        self.resources: Any = NO_RESOURCES
         self._store = store
         self._run = run
 
     def results(self, claim: Claim) -> Sequence[StepResult]:
         """See TaskData."""
         return self._run_patiently(self._store.workflows.results(claim.task_id))
+
+    def execution(self, claim: Claim) -> Execution:
+        """See TaskData."""
+        return self._run_patiently(self._store.workflows.execution(claim.task_id))
 
     def checkpoints(self, claim: Claim) -> dict[str, Any]:
         """See TaskData."""

@@ -13,14 +13,14 @@ import logging
 import queue
 import random
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
 from dibs import procedures
-from dibs.errors import DibsError, NotAllowed, StoreError
-from dibs.handlers.handler import Handler
+from dibs.errors import StoreError
 from dibs.model.registry import Heartbeat
 from dibs.observe import log
+from dibs.store.contract import DatabaseStore
 from dibs.worker.attempt import now
 from dibs.worker.config import WorkerConfig
 from dibs.worker.service import ServiceThread
@@ -30,6 +30,10 @@ logger = logging.getLogger("dibs.worker")
 
 HEARTBEAT_INTERVAL = 30.0
 PRUNE_INTERVAL = 60.0
+MAINTENANCE_INTERVAL = 60.0
+INDEX_INTERVAL = 5.0
+"""The same in a store that builds indexes during its maintenance."""
+
 TICK_INTERVAL = 1.0
 
 
@@ -43,7 +47,6 @@ class UpkeepService(ServiceThread):
         access: StoreAccess,
         config: WorkerConfig,
         processor: str,
-        handlers: Sequence[Handler[..., Any, Any]] = (),
         heartbeat: Callable[[bool], Heartbeat] | None = None,
     ) -> None:
         super().__init__()
@@ -54,7 +57,6 @@ class UpkeepService(ServiceThread):
         """True during a round, which may make tasks claimable."""
         self.changed_at = 0.0
         """The end of the last round that made tasks claimable."""
-        self._undeclared = [schedule for handler in handlers if (schedule := handler.schedule) is not None]
         self._heartbeat = heartbeat
         self._woken = threading.Event()
         self._pruning = procedures.Pruning()
@@ -62,7 +64,10 @@ class UpkeepService(ServiceThread):
             {} if heartbeat is None else {self._send_heartbeat: HEARTBEAT_INTERVAL}
         )
         if not access.store.served:  # a server does its own upkeep, and the API key of a worker does not allow it
+            builds_indexes = cast("DatabaseStore", access.store).many_writers
+            maintained_every = INDEX_INTERVAL if builds_indexes else MAINTENANCE_INTERVAL
             self._intervals |= {self._tick: TICK_INTERVAL, self._tend: config.upkeep_every, self._prune: PRUNE_INTERVAL}
+            self._intervals[access.maintain] = maintained_every
         self._next = dict.fromkeys(self._intervals, 0.0)
 
     def wake(self) -> None:
@@ -71,7 +76,6 @@ class UpkeepService(ServiceThread):
 
     def step(self) -> None:
         """Run the jobs that are due, and wait for the next one."""
-        self._declare_schedules()
         for job, due in self._next.items():
             if now() >= due:
                 job()
@@ -100,19 +104,6 @@ class UpkeepService(ServiceThread):
 
     def _prune(self) -> None:
         self._access.follow(procedures.run_cleanup(self._access.store, self._pruning))
-        self._access.maintain()
-
-    def _declare_schedules(self) -> None:
-        while self._undeclared:
-            schedule = self._undeclared[-1]
-            try:
-                self._access.run(self._access.store.schedules.put_schedule(schedule, "code"))
-            except DibsError as error:
-                if isinstance(error, StoreError) and not isinstance(error, NotAllowed):
-                    raise
-                about = {"event": "schedule.refused", "schedule": schedule.name}
-                logger.error("the schedule %r of the handler was refused: %s", schedule.name, error, extra=about)
-            self._undeclared.pop()
 
 
 QUEUE_TIMEOUT = 1.0

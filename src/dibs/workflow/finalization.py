@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Generic, Protocol, TypeVar
 
-from dibs.codec import check_name
+from dibs.json_values import check_name
 from dibs.model.finalization import DEFAULT_FINALIZATION_LEASE, unique_processor
 
 Claim_co = TypeVar("Claim_co", covariant=True)

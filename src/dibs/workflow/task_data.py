@@ -8,23 +8,37 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from dibs.codec import check_name, encode
+from dibs.encoded import checked, is_encoded, is_marked
 from dibs.errors import InvalidValue
+from dibs.json_values import check_name, encode
 from dibs.model.claim import Claim
 from dibs.model.task import Failure, State
-from dibs.model.workflow import StepResult
+from dibs.model.workflow import WORKFLOW_STEP, StepResult
 from dibs.workflow.builder import HandlerOrType
+
+if TYPE_CHECKING:
+    from dibs.model.execution import Execution
+
+NO_RESOURCES: Any = object()
+"""The resources of an app without a lifespan."""
 
 
 class TaskData(Protocol):
-    """Reads and writes the data of a task for its handler: in the store, or through the parent process."""
+    """Reads and writes the data of a task for its handler: in the store, or through the parent process.
+
+    `resources`: what the lifespan of the app has yielded in this process, or NO_RESOURCES."""
+
+    resources: Any
 
     def results(self, claim: Claim) -> Sequence[StepResult]:
         """The results of the parent steps."""
+
+    def execution(self, claim: Claim) -> Execution:
+        """How the steps of the task's workflow ended."""
 
     def checkpoints(self, claim: Claim) -> dict[str, Any]:
         """The stored checkpoints of the task."""
@@ -33,10 +47,37 @@ class TaskData(Protocol):
         """Store a checkpoint. Returns the stored value. Raises ClaimLost if the claim is no longer valid."""
 
 
-class AttemptCheckpoints:
-    """The checkpoints of one attempt."""
+DecodeOf = Callable[[str, Any, str], Any]
+"""Decodes a stored value of a task of this type. The last argument names the value in errors."""
 
-    def __init__(self, claim: Claim, task_data: TaskData) -> None:
+
+class ValueHandler(Protocol):
+    """What task data needs of the handler that runs: its codecs, and a way to decode the values of other handlers."""
+
+    codecs: Any
+
+    def decode_of(self, type_name: str, stored: Any, what: str) -> Any:
+        """The plain JSON of a stored value of a task of this type."""
+
+
+def plain_result(step: str, type_name: str, stored: Any, decode_of: DecodeOf) -> Any:
+    """The result of a step as plain JSON; for a sub-workflow without a finalizer, the results of its steps."""
+
+    def plain(value: Any) -> Any:
+        if is_encoded(value):
+            return decode_of(type_name, value, f"the result of the step {step!r} ({type_name})")
+        if type_name == WORKFLOW_STEP and type(value) is dict:  # the steps may be sub-workflows themselves
+            return {name: plain(inner) for name, inner in value.items()}
+        return value
+
+    return plain(stored)
+
+
+class AttemptCheckpoints:
+    """The checkpoints of one attempt. They are encoded by the codec of the handler."""
+
+    def __init__(self, claim: Claim, task_data: TaskData, handler: ValueHandler | None) -> None:
+        self._handler = handler
         self._claim = claim
         self._task_data = task_data
         self._kept: dict[str, Any] = {}
@@ -79,7 +120,7 @@ class AttemptCheckpoints:
     def _known(self) -> dict[str, Any]:
         if not self._kept_known:  # read once: no other process adds checkpoints while this worker holds the claim
             for name, value in self._task_data.checkpoints(self._claim).items():
-                self._kept.setdefault(name, value)
+                self._kept.setdefault(name, self._decoded(name, value))
             self._kept_known = True
         return self._kept
 
@@ -88,9 +129,23 @@ class AttemptCheckpoints:
             value = msgspec.to_builtins(value, str_keys=True)
         except Exception as error:  # RecursionError for a value that contains itself, or any error of the value's type
             raise InvalidValue(f"The checkpoint {name!r} is not JSON: {error}.") from None
-        encode(value, f"the checkpoint {name!r}")  # raises here, so that the error is the same in every lane
-        kept = self._known()[name] = self._task_data.keep(self._claim, name, value)
+        value = self._encoded(name, value)
+        kept = self._known()[name] = self._decoded(name, self._task_data.keep(self._claim, name, value))
         return kept
+
+    def _encoded(self, name: str, value: Any) -> Any:
+        """The value as it is stored. What cannot be stored is refused here, so that the error is the same in every
+        lane."""
+        what = f"the checkpoint {name!r}"
+        if self._handler is not None and self._handler.codecs is not None:
+            return self._handler.codecs.encode(value, what)
+        encode(checked(value, what) if is_marked(value) else value, what)
+        return value
+
+    def _decoded(self, name: str, stored: Any) -> Any:
+        if self._handler is None or not is_encoded(stored):
+            return stored
+        return self._handler.decode_of(self._claim.task.type, stored, f"the checkpoint {name!r}")
 
 
 def _not_awaitable(name: str, value: Any) -> Any:
@@ -118,13 +173,14 @@ class Results(Mapping[str, Any]):
     A parent whose failure is ignored has the result None, and an entry in `errors`.
     """
 
-    def __init__(self, parents: Sequence[StepResult] = ()) -> None:
+    def __init__(self, parents: Sequence[StepResult] = (), handler: ValueHandler | None = None) -> None:
         self._parents = {parent.name: parent for parent in parents}
+        self._handler = handler
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._parents:
             raise KeyError(self._no_parent(name))
-        return self._parents[name].result
+        return self._result(self._parents[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parents)
@@ -136,7 +192,7 @@ class Results(Mapping[str, Any]):
         """The results of the completed parents of this handler or task type."""
         name = which if isinstance(which, str) else which.name
         parents = [parent for parent in self._parents.values() if parent.type == name]
-        return [parent.result for parent in parents if parent.state is State.COMPLETED]
+        return [self._result(parent) for parent in parents if parent.state is State.COMPLETED]
 
     @property
     def errors(self) -> dict[str, Failure]:
@@ -146,6 +202,12 @@ class Results(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Results({dict(self)!r})"
+
+    def _result(self, parent: StepResult) -> Any:
+        """The result, decoded when it is read, so that a result that cannot be decoded concerns only its readers."""
+        if self._handler is None:
+            return parent.result
+        return plain_result(parent.name, parent.type, parent.result, self._handler.decode_of)
 
     def _no_parent(self, name: str) -> str:
         known = ", ".join(map(repr, islice(self._parents, _MAX_NAMES_SHOWN))) or "no step"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 import dibs
 from tests.helpers.browsing import text_of
+from tests.helpers.codecs import Veil
 from tests.helpers.retention import keep
 from tests.helpers.tasks import dead, events, task_in
 from tests.server.dashboard.conftest import Site
@@ -79,9 +82,9 @@ def test_the_page_of_a_waiting_task_shows_the_reason(site: Site, app: dibs.Dibs)
 @pytest.mark.parametrize(
     ("state", "shown"),
     [
-        ("pending", ["cancel"]),
+        ("pending", ["cancel", "change"]),
         ("claimed", ["cancel"]),
-        ("scheduled", ["retry", "cancel"]),
+        ("scheduled", ["retry", "cancel", "change"]),
         ("failed", ["retry"]),
         ("cancelled", ["retry"]),
         ("completed", []),
@@ -249,3 +252,108 @@ def test_a_very_long_history_makes_a_page_of_bounded_size(site: Site, app: dibs.
     assert "the last 200 of 2,011 entries · more" in text_of(some)
     assert "the last 2,000 of 2,011 entries" in text_of(most)
     assert most.text.count('data-label="Time"') == 2000
+
+
+# Expiry, and the pause of the type
+
+
+def test_the_page_shows_an_expiry_and_that_the_task_has_expired(site: Site, app: dibs.Dibs) -> None:
+    soon = app.enqueue("send", expires_in=3600)
+    late = app.enqueue("send", expires_at=datetime(2000, 1, 1, tzinfo=UTC))
+    app.upkeep()
+    visitor = site.visitor("read")
+    assert "Expires" in text_of(visitor.get(f"/tasks/{soon.id}"))
+    shown = text_of(visitor.get(f"/tasks/{late.id}"))
+    assert ("Expired" in shown, "TaskExpired" in shown) == (True, True)
+
+
+def test_a_type_is_paused_on_the_page_of_a_task_and_resumed_there_or_on_the_queues_page(
+    site: Site, app: dibs.Dibs
+) -> None:
+    task = app.enqueue("send")
+    visitor = site.visitor("admin")
+    page = visitor.post(f"/tasks/{task.id}/pause-type")
+    assert "Task type send is paused" in text_of(page)
+    assert app.claim("worker-1") is None
+    assert "Resume type" in page.text
+    visitor.post(f"/tasks/{task.id}/resume-type")
+    assert app.paused_types() == []
+    app.pause_type("send")
+    assert "Paused task types" in text_of(visitor.get("/queues"))
+    assert "Task type send is resumed" in text_of(visitor.post("/types/resume", name="send"))
+    assert app.claim("worker-1") is not None
+
+
+def test_a_visitor_of_some_queues_cannot_pause_a_type(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("send", queue="mine")
+    visitor = site.visitor("admin", queues=["mine"])
+    assert "Pause type" not in visitor.get(f"/tasks/{task.id}").text
+    assert visitor.post(f"/tasks/{task.id}/pause-type").status_code == 403
+    assert visitor.post("/types/resume", name="send").status_code == 403
+    assert app.paused_types() == []
+
+
+def log_line(claim: dibs.Claim, number: int, message: str, level: str = "info") -> dibs.LogLine:
+    at = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
+    return dibs.LogLine(claim.task_id, claim.token, claim.attempt, number, at, dibs.LogLevel(level), "videos", message)
+
+
+def add_lines(app: dibs.Dibs, *lines: dibs.LogLine) -> None:
+    app._store.run(app._store.logs.add_log_lines(lines))
+
+
+def test_logs_are_shown_by_attempt_with_the_newest_open(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize")
+    page = site.visitor("read").get(f"/tasks/{task.id}")
+    assert "<h2>Logs</h2>" not in page.text
+    assert "data-restless" not in page.text
+    first = app.claim_by_id(task.id, "w-1")
+    add_lines(app, *(log_line(first, number, f"line {number}") for number in range(1, 251)))
+    app.fail(first, "no", retry_in=0)
+    second = app.claim_by_id(task.id, "w-1")
+    add_lines(app, log_line(second, 1, "goes wrong", "error"))
+    page = site.visitor("read").get(f"/tasks/{task.id}")
+    words = text_of(page)
+    assert "Attempt 2 1 line 10:30:00.123 error goes wrong Attempt 1 250 lines, the last 200 are shown" in words
+    assert "line 51 " in words
+    assert "line 50 " not in words
+    assert re.findall(r'id="log-panel-(\d)"( open)?', page.text) == [("2", " open"), ("1", "")]
+    assert "data-restless" in page.text  # lines are written without a transition
+    app.complete(second)
+    assert "data-restless" not in site.visitor("read").get(f"/tasks/{task.id}").text
+
+
+def test_log_lines_are_text(site: Site, app: dibs.Dibs) -> None:
+    claim = app.claim_by_id(app.enqueue("resize").id, "w-1")
+    add_lines(app, log_line(claim, 1, EVIL), msgspec.structs.replace(log_line(claim, 2, "x"), logger=f'"{EVIL}'))
+    page = site.visitor("read").get(f"/tasks/{claim.task_id}")
+    assert "&lt;script&gt;alert(1)" in page.text
+    assert "<script>alert" not in page.text
+    assert "<img src=x" not in page.text
+    assert not set(page.text) & {"\u202e", "\u2066", "\x07", "\x1b"}
+
+
+def test_a_key_limited_to_other_queues_sees_no_logs(site: Site, app: dibs.Dibs) -> None:
+    claim = app.claim_by_id(app.enqueue("resize", queue="mail").id, "w-1")
+    add_lines(app, log_line(claim, 1, "private"))
+    visitor = site.visitor("read", queues=["video"])
+    answer = visitor.get(f"/tasks/{claim.task_id}")
+    assert (answer.status_code, "private" in answer.text) == (404, False)
+
+
+def test_encoded_values_are_shown_in_words_and_downloaded_as_they_are_stored(site: Site, app: dibs.Dibs) -> None:
+    charge = app.task(name="charge", codec=Veil())(lambda card: card)
+    task = charge.enqueue("4111-1111")
+    visitor = site.visitor("read", "enqueue")
+    words = text_of(visitor.get(f"/tasks/{task.id}"))
+    assert re.search(r"Params encoded by veil, 68 bytes", words)
+    assert "Encoded params are changed by a program that has the codec." in words
+    assert 'name="params"' not in visitor.get(f"/tasks/{task.id}").text
+    assert re.search(r"charge +encoded by veil +pending", text_of(visitor.get("/tasks")), re.IGNORECASE)
+    app.change(task.id, params=charge.new("5555").params)
+    app.complete(app.claim_by_id(task.id, "worker-1"), charge.encode("4111-1111"))
+    words = text_of(visitor.get(f"/tasks/{task.id}"))
+    assert re.search(r"Result encoded by veil, \d+ bytes", words)
+    assert "params $encoded" in words  # in the history
+    stored = json.loads(visitor.get(f"/tasks/{task.id}/whole/result").text)
+    assert charge.decode(stored) == "4111-1111"

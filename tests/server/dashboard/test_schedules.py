@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import dibs
 from tests.helpers.browsing import text_of
@@ -18,10 +19,21 @@ def test_a_schedule_is_shown_with_a_description_in_words_and_its_next_ticks(site
     app.set_schedule("odd", "7,22 1-5,20 1 */2 *", "odd", queue="slow")
     page = site.visitor("read").get("/schedules")
     text = text_of(page)
-    assert "nightly report · queue default every day at 03:00 0 3 * * * Europe/Berlin" in text
-    assert re.search(r"Europe/Berlin in \d+ h \w+ \d+ \w+ 03:00 then (\d+ \w+ 03:00 , ){3}\d+ \w+ 03:00", text)
-    assert "odd odd · queue slow 7,22 1-5,20 1 */2 * UTC" in text
+    assert "nightly report · queue default at 03:00 every day, Europe/Berlin 0 3 * * * Europe/Berlin" in text
+    assert re.search(r"Europe/Berlin in \d+ (h|min|s) \w+ \d+ \w+ 03:00 then (\d+ \w+ 03:00 , ){3}\d+ \w+ 03:00", text)
+    assert "odd odd · queue slow at minutes 7 and 22 in hours 1 to 5 and 20 on the 1st of January, March, May" in text
     assert "2 of 2 enabled" in text
+
+
+def test_an_interval_an_ended_schedule_and_skipped_ticks_are_shown(site: Site, app: dibs.Dibs) -> None:
+    app.set_schedule("poll", every=900, type="poll", overlap="skip")
+    app.run_schedule("poll")
+    app.set_schedule("launch", at=datetime(2020, 1, 31, 8, tzinfo=UTC), type="launch")
+    app.tick()
+    text = text_of(site.visitor("read", "enqueue").get("/schedules"))
+    assert "1 of 2 enabled, 96 ticks" in text
+    assert re.search(r"every 15 minutes overlap: skip, a tick is skipped until #?\d+ has ended", text), text
+    assert "ended launch launch · queue default once, at 2020-01-31 08:00:00 UTC" in text
 
 
 def test_the_ticks_of_the_coming_day_are_shown_as_a_chart(site: Site, app: dibs.Dibs) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
-from dibs.codec import check_name
+from dibs.json_values import check_name
 from dibs.model.key import Scope
 from dibs.model.registry import WorkerInfo
 from dibs.server.auth import Caller
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.wire.admin import (
+    DeclaredSchemasBody,
     Gated,
+    GatedType,
     HeartbeatBody,
     NewTypeBody,
     OneType,
+    PausedTypes,
     Queues,
     RegisteredType,
+    StoredSchemas,
     TaskTypes,
     TypeQuery,
     Workers,
@@ -129,7 +133,10 @@ def _as_visible(info: WorkerInfo, caller: Caller, visible: frozenset[int]) -> Wo
     """Return the worker without queues and tasks that the caller may not see."""
     queues = None if info.queues is None else [queue for queue in info.queues if caller.serves(queue)]
     holds = [task_id for task_id in info.holds if task_id in visible]
-    return msgspec.structs.replace(info, queues=queues, holds=holds)
+    metadata = dict(info.metadata)
+    if "queue_bounds" in metadata:
+        metadata["queue_bounds"] = {name: n for name, n in info.queue_bounds.items() if caller.serves(name)}
+    return msgspec.structs.replace(info, queues=queues, holds=holds, metadata=metadata)
 
 
 @endpoint(
@@ -160,6 +167,39 @@ async def register(call: Call) -> Answer:
 
 
 @endpoint(
+    "POST",
+    "/api/declarations/schemas",
+    Scope.ADMIN,
+    tag=TASK_TYPES_TAG,
+    body=DeclaredSchemasBody,
+    answers={200: (StoredSchemas, "The schemas are stored, except those that are refused.")},
+    examples={
+        "a handler with one argument": {
+            "schemas": [
+                {
+                    "task_type": "thumbnail",
+                    "schema": {
+                        "type": "object",
+                        "properties": {"video_id": {"type": "string"}},
+                        "required": ["video_id"],
+                    },
+                }
+            ],
+        }
+    },
+)
+async def declare_schemas(call: Call) -> Answer:
+    """Store the JSON Schemas that a program declares for the params of its task types, as workers do when they start.
+
+    A changed schema is a new version of its task type. A schema that was registered by hand stays in force until the
+    declaration changes.
+    """
+    call.caller.check_whole_store()
+    refused = await call.run(call.service.store.registry.declare_schemas(call.body.to_model()))
+    return Answer(StoredSchemas.from_model(refused))
+
+
+@endpoint(
     "GET",
     "/api/task-types",
     Scope.READ,
@@ -186,6 +226,57 @@ async def get(call: Call) -> Answer:
     query: TypeQuery = call.query or TypeQuery()
     task_type = await call.run(call.service.store.registry.get_type(call.path["name"], query.version))
     return Answer(OneType.from_model(task_type))
+
+
+@endpoint(
+    "POST",
+    "/api/task-types/{name:name}/pause",
+    Scope.ADMIN,
+    tag=TASK_TYPES_TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (GatedType, "The task type is paused.")},
+)
+async def pause_type(call: Call) -> Answer:
+    """Pause a task type: its tasks are not claimed until it is resumed, in any queue. Claimed tasks continue."""
+    name = _type(call)
+    await call.run(call.service.store.registry.pause_type(name))
+    return Answer(GatedType.from_model(name, True))
+
+
+@endpoint(
+    "POST",
+    "/api/task-types/{name:name}/resume",
+    Scope.ADMIN,
+    tag=TASK_TYPES_TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (GatedType, "The task type is not paused.")},
+)
+async def resume_type(call: Call) -> Answer:
+    """Resume a task type: its tasks can be claimed again, except from paused queues."""
+    name = _type(call)
+    await call.run(call.service.store.registry.resume_type(name))
+    return Answer(GatedType.from_model(name, False))
+
+
+def _type(call: Call) -> str:
+    """Return the task type in the path. A type is in all queues, so the caller must not be limited to some."""
+    call.caller.check_whole_store()
+    return check_name(call.path["name"], "The task type")
+
+
+@endpoint(
+    "GET",
+    "/api/paused-task-types",
+    Scope.READ,
+    tag=TASK_TYPES_TAG,
+    answers={200: (PausedTypes, "The paused task types by name, registered or not.")},
+)
+async def paused_types(call: Call) -> Answer:
+    """List the paused task types."""
+    paused = await call.run(call.service.store.registry.paused_types())
+    return Answer(PausedTypes.from_model(paused))
 
 
 @endpoint(
@@ -230,4 +321,20 @@ async def revoke(call: Call) -> Answer:
     return Answer(Revoked.from_model(revoked))
 
 
-ENDPOINTS = [list_queues, pause, resume, heartbeat, list_workers, register, list_types, get, create, list_keys, revoke]
+ENDPOINTS = [
+    list_queues,
+    pause,
+    resume,
+    heartbeat,
+    list_workers,
+    register,
+    declare_schemas,
+    list_types,
+    get,
+    pause_type,
+    resume_type,
+    paused_types,
+    create,
+    list_keys,
+    revoke,
+]

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
 
+from dibs.model.checks import from_micros
 from dibs.model.key import Scope
 from dibs.observe.exposition import FORMAT
+from dibs.observe.metrics import MAX_QUEUES
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.http import send_bytes
 from dibs.server.liveness import threads_answer
-from dibs.server.statistics.store_metrics import StoreNumbers, StoreSnapshot, by_queue
+from dibs.server.statistics.store_metrics import StoreNumbers, StoreSnapshot, by_fair_queue, by_limit, by_queue
 from dibs.store.operation import Mode, Operation
 from dibs.wire.admin import Alive, Ready
 from dibs.wire.errors import RequestRefused
@@ -102,15 +104,26 @@ async def _take_snapshot(call: Call) -> StoreSnapshot:
         wait=latencies.wait,
         run=latencies.run,
         workers=depths.workers.of(only),
-        whole_store=await _read_whole_store(call) if only is None else None,
+        paused_types=sorted(depths.paused_types)[:MAX_QUEUES] if only is None else (),
+        whole_store=await _read_whole_store(call, depths.at) if only is None else None,
     )
 
 
-async def _read_whole_store(call: Call) -> StoreNumbers:
+async def _read_whole_store(call: Call, now: int) -> StoreNumbers:
+    """`now`: microseconds by the clock of the database."""
     store = call.service.store
     schedules = await call.run(store.schedules.list_schedules())
     workflows = await call.service.metrics.workflows(lambda: call.run(store.workflows.workflow_counts()))
-    return StoreNumbers(schedules, workflows, await call.run(store.statistics.database_health()))
+    limits = await call.run(store.limits.list_limits())
+    fair = [each.queue for each in await call.run(store.limits.queue_settings()) if each.fair]
+    behind = await call.run(store.statistics.claims_behind()) if fair else {}
+    return StoreNumbers(
+        schedules,
+        workflows,
+        await call.run(store.statistics.database_health()),
+        by_limit(limits, from_micros(now)),
+        by_fair_queue(fair, behind),
+    )
 
 
 ENDPOINTS = [health, ready, metrics]

@@ -10,7 +10,7 @@ from dibs.errors import DibsError, StoreError
 from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.event_stream import CHECK_INTERVAL, MEDIA_TYPE, EventStream
-from dibs.server.events import EventFeed, EventFilter, EventSubscriber
+from dibs.server.events import EventFeed, EventSubscriber
 from dibs.server.http import header
 from dibs.server.service import Service
 from dibs.wire.errors import RequestRefused
@@ -49,18 +49,22 @@ async def history(call: Call) -> Answer:
     headers=(LAST_EVENT_ID,),
     media=MEDIA_TYPE,
     answers={200: (str, "Server-sent events, until the client disconnects, the key is revoked or the server stops.")},
+    refuses={410: "Events after this one were deleted by the retention of the history."},
 )
 async def events(call: Call) -> None:
     """Stream the events of all tasks as server-sent events.
 
     Each entry of the history is one event: `id` is the id of the entry, `event` is `task.` and the name of the event,
     `data` is the entry with the queue and type of its task. The stream starts now, or after the entry in the header
-    `Last-Event-ID`. Browsers send this header when they reconnect, so no event is missed.
+    `Last-Event-ID` or in `after` (0: the beginning of what is kept). Browsers send the header when they reconnect, so
+    no event is missed. An id without an event is the position that the stream has reached.
     """
-    after = _last_event_id(call)
     query: EventsQuery = call.query or EventsQuery()
+    after = _last_event_id(call, query.after)
     feed = call.service.feed
-    with feed.subscribe(EventFilter(query.to_model(), call.caller.queues)) as subscriber:
+    if after:
+        await feed.check(after)
+    with feed.subscribe(query.to_model(call.caller.queues)) as subscriber:
         async with call.disconnection() as disconnected:
             disconnected.add_done_callback(lambda _: subscriber.end())
             await _Events(call, subscriber).run(feed, after)
@@ -76,9 +80,10 @@ class _Events(EventStream):
 
     async def run(self, feed: EventFeed, after: int | None) -> None:
         """Send the stream. The first line is sent when no later event can be missed."""
+        self._feed = feed
         if after is None:
             await feed.join(self._subscriber)
-        await self.begin()
+        await self.begin(b"id: %d\n" % (feed.position if after is None else after))
         if after is not None:
             await self._catch_up(feed, after)
         while not self._subscriber.ended:
@@ -97,6 +102,13 @@ class _Events(EventStream):
         if not await self.continue_with(b"".join(frames)):
             self._subscriber.end()
 
+    def keep_alive(self) -> bytes:
+        """The position of the feed: everything up to it was sent. So a client whose filter rarely matches can
+        resume."""
+        if self._subscriber.after is None or self._subscriber.is_behind:
+            return super().keep_alive()
+        return b"id: %d\n\n" % max(self._feed.position, self._subscriber.after)
+
     async def still_admitted(self) -> bool:
         """Return False if the key of the client was revoked or has expired."""
         try:
@@ -108,10 +120,10 @@ class _Events(EventStream):
         return True
 
 
-def _last_event_id(call: Call) -> int | None:
+def _last_event_id(call: Call, after: int | None) -> int | None:
     text = header(call.http[0], b"last-event-id")
     if text is None:
-        return None
+        return after
     if not text.isdigit() or len(text) > 19 or int(text) >= 2**63:
         raise RequestRefused(
             "bad_request", "Last-Event-ID must be the id of an event.", hint="Omit the header to start now."

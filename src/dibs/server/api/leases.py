@@ -21,7 +21,7 @@ from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.wire import claims as wire
 from dibs.wire.claims import CheckpointBody, Checkpoints, KeptCheckpoint
 from dibs.wire.errors import Refusal
-from dibs.wire.workflows import Results
+from dibs.wire.workflows import OneExecution, Results
 
 
 @endpoint(
@@ -160,6 +160,25 @@ def _started(ref: ClaimRef, answer: DibsError | None) -> wire.Started | Refusal:
 
 @endpoint(
     "GET",
+    "/api/tasks/{id:int}/execution",
+    Scope.WORK,
+    Scope.READ,
+    tag=TAG,
+    answers={200: (OneExecution, "The steps in the order in which they were added.")},
+    refuses={404: "", 409: "The task is not a step of a workflow."},
+)
+async def execution(call: Call) -> Answer:
+    """Read how the steps of a task's workflow ended: what a finalizer is given.
+
+    A key that is limited to queues gets the steps in these queues only.
+    """
+    await call.check_visible(call.task_id)
+    found = await call.run(call.service.store.workflows.execution(call.task_id, call.caller.queues))
+    return Answer(OneExecution.from_model(found))
+
+
+@endpoint(
+    "GET",
     "/api/tasks/{id:int}/results",
     Scope.WORK,
     Scope.READ,
@@ -230,6 +249,7 @@ ENDPOINTS = [
     status,
     next_due,
     results,
+    execution,
     checkpoints,
     keep_checkpoint,
 ]

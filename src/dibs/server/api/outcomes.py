@@ -26,7 +26,8 @@ from dibs.server.api.claim_refs import (
     with_hidden,
 )
 from dibs.server.api.claims import request_of
-from dibs.server.api.workflows import check_params, check_queues
+from dibs.server.api.limits import check_new_tasks
+from dibs.server.api.workflows import check_params
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.store.operation import drive_async
 from dibs.wire import claims as wire
@@ -151,7 +152,7 @@ async def exchange(call: Call) -> Answer:
     done, claims = await drive_async(procedure, call.run)
     call.service.finalize_after(done)
     answers = {**refused, **dict(zip(refs, with_hidden(refs, visible, done), strict=True))}
-    return Answer(wire.Exchanged(True, _answers(body, answers), [Task.from_model(claim.task) for claim in claims]))
+    return Answer(wire.Exchanged(True, _answers(body, answers), [Task.from_claim(claim) for claim in claims]))
 
 
 async def _finish_one(call: Call) -> Answer:
@@ -165,7 +166,7 @@ async def _outcome(call: Call, ref: ClaimRef, body: Any) -> Outcome:
     """Return the outcome of a request. Refuse steps that the caller may not add."""
     outcome: Outcome = body.to_model()
     if isinstance(outcome, Completed) and outcome.steps:
-        check_queues(call, tasks_in(outcome.steps))
+        await check_new_tasks(call, tasks_in(outcome.steps))
         check_params(tasks_in(outcome.steps))
         await _check_parents(call, ref, outcome.steps)
     return outcome

@@ -1,17 +1,19 @@
-"""Schedules: tasks that are enqueued repeatedly by a cron expression.
+"""Schedules: tasks that are enqueued by a cron expression, at an interval, or once.
 
 For a key that is limited to queues, the schedules of other queues do not exist.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 from typing import Any, TypeVar
 
 from dibs.errors import ScheduleNotFound
 from dibs.model.checks import check_moment
 from dibs.model.key import Scope
-from dibs.model.schedule import DueSchedule, Schedule
+from dibs.model.schedule import DueSchedule, Schedule, next_runs, task_of
+from dibs.server.api.limits import check_new_tasks
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.store.operation import Operation
 from dibs.wire import schedules as wire
@@ -39,6 +41,7 @@ async def list_schedules(call: Call) -> Answer:
     tag=TAG,
     body=wire.ScheduleBody,
     answers={200: (wire.ChangedSchedule, "The schedule is stored.")},
+    refuses={404: "With the source `code`: the schedule was removed by hand since the same declaration."},
     examples={
         "every night": {
             "name": "nightly-report",
@@ -46,16 +49,27 @@ async def list_schedules(call: Call) -> Answer:
             "timezone": "Europe/Berlin",
             "task_type": "report",
             "params": {"kind": "nightly"},
-        }
+        },
+        "every 30 seconds, one at a time": {
+            "name": "poll",
+            "every_seconds": 30,
+            "jitter_seconds": 5,
+            "overlap": "skip",
+            "task_type": "poll",
+        },
     },
 )
 async def put(call: Call) -> Answer:
     """Create a schedule, or replace the schedule with this name. Repeating the request changes nothing.
 
+    With the source `code`, a schedule that was set by hand since the same declaration is kept, and a removed one is
+    not set again (404).
+
     Each tick is enqueued once, by any number of servers and workers.
     """
     new = call.body.to_model()
     call.caller.check_queue(new.queue)
+    await check_new_tasks(call, [task_of(new)])
     storing = call.service.store.schedules.put_schedule(new, call.body.source)
     return _changed(await call.run(_checked(call, new.name, storing, _check_visible_or_new)))
 
@@ -69,10 +83,12 @@ async def put(call: Call) -> Answer:
     refuses=MISSING,
 )
 async def get(call: Call) -> Answer:
-    """Read a schedule."""
+    """Read a schedule, with its next five runs."""
     schedule = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
     _check_visible(call, schedule.name, schedule)
-    return Answer(wire.OneSchedule.from_model(schedule))
+    # Not on the event loop: finding the next ticks of a rare date takes long.
+    runs = await asyncio.to_thread(next_runs, schedule)
+    return Answer(wire.OneSchedule.from_model(schedule, runs))
 
 
 @endpoint(
@@ -174,16 +190,15 @@ async def tick(call: Call) -> Answer:
     """Enqueue the due tasks of a schedule, unless another process did. The server does so by itself."""
     call.caller.check_whole_store()
     body: wire.TickBody = call.body
-    read = (body.cron, body.timezone, check_moment(body.next_at, "next_at"))
+    read = (body.cron, body.timezone, body.every, check_moment(body.next_at, "next_at"))
     schedule = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
     found = [each for each in await call.run(call.service.store.schedules.due_schedules()) if each.schedule == schedule]
-    if not found or read != (schedule.cron, schedule.timezone, schedule.next_at):
+    if not found or read != (schedule.cron, schedule.timezone, schedule.every, schedule.next_at):
         return Answer(Counted.from_model(0))
     # The time of the caller is limited, so that no tick comes before its time and none is repeated.
-    now = max(schedule.next_at, min(check_moment(body.now, "now"), found[0].now))
-    return Answer(
-        Counted.from_model(await call.run(call.service.store.schedules.tick_schedule(DueSchedule(schedule, now))))
-    )
+    now = max(schedule.due_at or found[0].now, min(check_moment(body.now, "now"), found[0].now))
+    due = DueSchedule(schedule, now, found[0].free_at)
+    return Answer(Counted.from_model(await call.run(call.service.store.schedules.tick_schedule(due))))
 
 
 async def run_if_visible(call: Call, name: str, operation: Operation[T]) -> T:

@@ -1,4 +1,4 @@
-"""Tasks: enqueue, read, search, cancel and retry them."""
+"""Tasks: enqueue, read, search, change, cancel and retry them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dibs.model import search
 from dibs.model.key import Scope
 from dibs.model.search import BulkResult, TaskFilter, TaskMatch, check_not_everything
 from dibs.observe import tracing
+from dibs.server.api.limits import check_new_tasks
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
 from dibs.store.operation import drive_async
 from dibs.wire import tasks as wire
@@ -33,9 +34,15 @@ EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}
     body=wire.NewTaskBody,
     answers={
         201: (wire.Created, "The task is stored durably."),
-        200: (wire.Created, "The idempotency key was used before: this is the existing task."),
+        200: (
+            wire.Created,
+            "The idempotency key is in use: this is the existing task, replaced if you asked for that.",
+        ),
     },
-    refuses={409: "The idempotency key belongs to a task of this queue with another type or other params."},
+    refuses={
+        409: "The idempotency key belongs to a task of this queue with another type or other params, or on_conflict is "
+        "raise."
+    },
     examples={"a task": EXAMPLE, "in an hour": {**EXAMPLE, "delay_seconds": 3600, "idempotency_key": "video-abc123"}},
     headers=(TRACEPARENT,),
 )
@@ -44,9 +51,13 @@ async def create(call: Call) -> Answer:
 
     The task is durable when the answer arrives. With an `idempotency_key` the request can be repeated safely: the same
     key with the same type and params returns the existing task. Each queue has its own idempotency keys.
+
+    `key_scope` or `key_for_seconds` limit how long the task has its key, and `on_conflict` decides what happens if a
+    task has it. With `replace`, a task that has not started gets the new params, priority, due time and tags; the
+    answer has `replaced`. A key that ends does not make a repetition safe by itself: send a `request_id` as well.
     """
     new = tracing.with_trace(call.body.to_model(), call.trace)
-    call.caller.check_queue(new.queue)
+    await check_new_tasks(call, [new])
     task = await call.service.coalesced.enqueue(new, call.caller.by)
     return Answer(wire.Created.from_model(task), 200 if task.deduplicated else 201)
 
@@ -68,8 +79,7 @@ async def create(call: Call) -> Answer:
 async def create_batch(call: Call) -> Answer:
     """Enqueue up to 1000 tasks in one transaction, all or none."""
     new = tracing.tasks_with_trace(call.body.to_model(), call.trace)
-    for each in new:
-        call.caller.check_queue(each.queue)
+    await check_new_tasks(call, new)
     tasks = await call.run(call.service.store.queue.enqueue(new))
     return Answer(wire.CreatedBatch.from_model(tasks), 200 if all(task.deduplicated for task in tasks) else 201)
 
@@ -83,6 +93,36 @@ async def get(call: Call) -> Answer:
     if task is None or not call.caller.serves(task.queue):
         raise TaskNotFound(call.task_id)
     return Answer(wire.OneTask.from_model(task))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/read",
+    Scope.READ,
+    tag=TAG,
+    body=wire.ReadManyBody,
+    answers={200: (wire.FoundTasks, "The tasks that exist; repeat the request with `left` until that is empty.")},
+    examples={"two tasks": {"ids": [123, 124]}},
+)
+async def get_many(call: Call) -> Answer:
+    """Read up to 1000 tasks by their ids."""
+    found = await call.run(call.service.store.tasks.get_many(call.body.ids, call.caller.queues))
+    return Answer(wire.FoundTasks.from_model(found))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/states",
+    Scope.READ,
+    tag=TAG,
+    body=wire.StatesBody,
+    answers={200: (wire.TaskStates, "The ids of the tasks in each state.")},
+    examples={"two tasks": {"ids": [123, 124]}},
+)
+async def states(call: Call) -> Answer:
+    """Read the states of up to 10,000 tasks, to wait for all of them with few requests."""
+    found = await call.run(call.service.store.tasks.states(call.body.ids, call.caller.queues))
+    return Answer(wire.TaskStates.from_model(found))
 
 
 @endpoint(
@@ -143,6 +183,61 @@ async def explain(call: Call) -> Answer:
     await call.check_visible(call.task_id)
     explaining = call.service.store.tasks.explain(call.task_id, call.caller.queues)
     return Answer(wire.OneExplanation.from_model(await call.run(explaining)))
+
+
+@endpoint(
+    "PATCH",
+    "/api/tasks/{id:int}",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=wire.ChangeBody,
+    answers={200: (wire.ChangedTask, "The task has the new values.")},
+    refuses={
+        404: "",
+        409: "A claim came first (`already_started`), the task is finished (`wrong_state`), or another task has its"
+        " idempotency key in the new queue (`key_conflict`).",
+    },
+    examples={
+        "sooner": {"priority": 9, "delay_seconds": 0},
+        "another queue": {"queue": "mail"},
+        "another group": {"group": "acme"},
+    },
+)
+async def change(call: Call) -> Answer:
+    """Change a task that has not started: its priority, due time, queue, params, tags or group.
+
+    The next worker that claims the task gets the new values. `params` and `tags` replace all params and tags. A change
+    after which a limit per group would have no group is refused. If the answer is lost, read the task before you repeat
+    the request.
+    """
+    change = call.body.to_model()
+    if change.queue is not None:
+        call.caller.check_queue(change.queue)
+    task = await call.run(call.service.store.tasks.change(call.task_id, change, call.caller.queues))
+    return Answer(wire.ChangedTask.from_model(task))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/change",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=wire.ChangeMatchingBody,
+    answers={200: (wire.MovedTasks, "The number of tasks that were changed.")},
+    examples={"a type first": {"task_type": "youtube_video_scrape", "changes": {"priority": 9}}},
+)
+async def change_matching(call: Call) -> Answer:
+    """Change all tasks that match and have not started, newest first: priority, due time, queue, tags or group.
+
+    One request works for about a second: repeat it with `next_cursor` as `cursor` until that is null. Claimed and
+    finished tasks do not change, nor does a task whose idempotency key is taken in its new queue, or one that a limit
+    per group would find without a group.
+    """
+    which, change = _tasks_to_change(call), call.body.changes.to_model()
+    if change.queue is not None:
+        call.caller.check_queue(change.queue)
+    some = procedures.change_some(call.service.store, change, which, call.body.cursor, SEARCH_SECONDS)
+    return await _changed(call, some)
 
 
 @endpoint(
@@ -247,5 +342,6 @@ async def peek(call: Call) -> Answer:
 
 
 ENDPOINTS = [
-    create, get, create_batch, list_tasks, history, explain, cancel, retry, cancel_matching, retry_matching, peek
+    create, get, create_batch, get_many, states, list_tasks, history, explain, change, cancel, retry, change_matching,
+    cancel_matching, retry_matching, peek
 ]  # fmt: skip

@@ -62,6 +62,12 @@ async def prune_workers(call: Call) -> Answer:
     return await _count(call, call.service.store.upkeep.prune_workers())
 
 
+@_upkeep("expire-tasks", LimitBody, "The number of tasks that were cancelled.")
+async def expire_tasks(call: Call) -> Answer:
+    """Cancel waiting tasks that were not started by their expiry."""
+    return await _count(call, call.service.store.upkeep.expire_tasks(call.body.limit))
+
+
 @_upkeep("expire-workflows", LimitBody, "The number of workflows that start no more steps.")
 async def expire_workflows(call: Call) -> Answer:
     """Stop workflows past their deadline."""
@@ -93,4 +99,15 @@ async def stats(call: Call) -> Answer:
     return Answer(OneStats.from_model(await call.run(call.service.store.statistics.stats(call.caller.queues))))
 
 
-ENDPOINTS = [promote, recover, prune, prune_history, prune_workers, expire_workflows, mend_workflows, doctor, stats]
+ENDPOINTS = [
+    promote,
+    recover,
+    prune,
+    prune_history,
+    prune_workers,
+    expire_tasks,
+    expire_workflows,
+    mend_workflows,
+    doctor,
+    stats,
+]

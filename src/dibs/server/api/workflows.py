@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
-from dibs.codec import encode_params
 from dibs.errors import InvalidGraph, WorkflowNotFound
+from dibs.json_values import encode_params
 from dibs.model.key import Scope
 from dibs.model.task import DEFAULT_QUEUE, NewTask
 from dibs.model.workflow import NewStep, Workflow, WorkflowState, tasks_in
 from dibs.observe import tracing
+from dibs.server.api.limits import check_new_tasks
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
 from dibs.store.operation import Operation
 from dibs.wire import workflows as wire
@@ -68,7 +69,7 @@ async def start(call: Call) -> Answer:
     """
     new = tracing.workflow_with_trace(call.body.to_model(), call.trace)
     tasks = list(new.tasks())
-    check_queues(call, tasks)
+    await check_new_tasks(call, tasks)
     if not tasks:
         call.caller.check_queue(DEFAULT_QUEUE)  # the queue of a workflow without tasks
     workflow = await call.run(_hide_foreign_workflow(call, call.service.store.workflows.start_workflow(new)))
@@ -133,7 +134,7 @@ async def steps(call: Call) -> Answer:
 async def add_steps(call: Call) -> Answer:
     """Add steps to a running workflow, all or none. A running step adds steps when it is completed instead."""
     new = await _named_steps(call, call.body)
-    check_queues(call, tasks_in(new))
+    await check_new_tasks(call, tasks_in(new))
     for _ in range(MAX_RENAMES):
         try:
             return await _add(call, new)
@@ -173,13 +174,6 @@ async def cancel(call: Call) -> Answer:
 async def retry(call: Call) -> Answer:
     """Retry a failed or cancelled workflow. It continues where it stopped: completed steps are not repeated."""
     return await _answer_with_changed(call, call.service.store.workflows.retry_workflow(workflow_id(call)))
-
-
-def check_queues(call: Call, tasks: Iterable[NewTask]) -> None:
-    """Raise RequestRefused if a task is in a queue that the key of the caller does not allow."""
-    if call.caller.queues is not None:
-        for task in tasks:
-            call.caller.check_queue(task.queue)
 
 
 def check_params(tasks: Iterable[NewTask]) -> None:

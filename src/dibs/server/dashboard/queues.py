@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote_plus
 
-from dibs.codec import check_name
+from dibs.json_values import check_name
 from dibs.model.checks import from_micros
 from dibs.model.key import Scope
 from dibs.model.task import State
@@ -73,6 +73,7 @@ async def queues(request: PageRequest) -> PageResult:
         request.render,
         "queues.html",
         rows=rows,
+        paused_types=[] if request.caller.queues is not None else sorted(depths.paused_types),
         hidden=len(names[SHOWN:]),
         fullest=fullest,
         known=depths.known,
@@ -97,6 +98,15 @@ async def resume(request: PageRequest) -> PageResult:
     name = _queue_name(request)
     await request.run(request.service.store.registry.resume(name))
     return request.redirect_with_notice("/queues", f"Queue {name} is resumed: its tasks are claimed again.")
+
+
+@page("POST", "/types/resume", Scope.ADMIN, form=NameForm)
+async def resume_type(request: PageRequest) -> PageResult:
+    """Resume the task type: its tasks are claimed again."""
+    request.caller.check_whole_store()
+    name = check_name(request.body.name, "The task type")
+    await request.run(request.service.store.registry.resume_type(name))
+    return request.redirect_with_notice("/queues", f"Task type {name} is resumed: its tasks are claimed again.")
 
 
 def _queue_name(request: PageRequest) -> str:
@@ -132,4 +142,4 @@ def _segments(depth: dict[str, int], fullest: int) -> Iterator[QueueBarSegment]:
             x += width
 
 
-PAGES = [queues, pause, resume]
+PAGES = [queues, pause, resume, resume_type]

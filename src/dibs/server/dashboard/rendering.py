@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dibs.encoded import describe_text
 from dibs.server.dashboard.assets import asset
 from dibs.version import __version__
 
@@ -43,6 +44,7 @@ def _pages() -> Environment:
     )
     pages.globals |= {"asset": asset, "version": __version__, "now": lambda: datetime.now(UTC)}
     pages.filters |= {"moment": moment, "number": number, "seconds": seconds, "shorten": shorten, "visible": visible}
+    pages.filters["described"] = describe_text
     return pages
 
 

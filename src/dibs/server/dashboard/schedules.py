@@ -17,7 +17,7 @@ from dibs.model.key import Scope
 from dibs.model.schedule import Schedule
 from dibs.server.api.schedules import run_if_visible
 from dibs.server.dashboard.page import NameForm, PageRequest, PageResult, page
-from dibs.server.dashboard.timetable import hours, in_words, next_ticks, quarter, ticks_per_quarter
+from dibs.server.dashboard.timetable import hours, next_ticks, quarter, ticks_per_quarter
 
 SHOWN = 100
 """Maximum number of schedules on a page."""
@@ -32,10 +32,10 @@ class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """A row of the table: a schedule, its cron expression in words, its next ticks."""
+    """A row of the table: a schedule, its timing in words, its next ticks."""
 
     schedule: Schedule
-    description: str | None
+    description: str
     ticks: Sequence[datetime]
 
 
@@ -67,7 +67,7 @@ async def schedules(request: PageRequest) -> PageResult:
         "schedules.html",
         rows=rows,
         total=len(all_schedules),
-        enabled=sum(schedule.enabled for schedule in all_schedules),
+        enabled=sum(schedule.state == "enabled" for schedule in all_schedules),
         after=after,
         show=request.query.show,
         more=urlencode({"after": shown[SHOWN - 1].name}) if len(shown) > SHOWN else None,
@@ -112,7 +112,7 @@ def _before(all_schedules: Sequence[Schedule], name: str | None) -> str | None:
 
 
 def _rows(all_schedules: Sequence[Schedule]) -> list[ScheduleRow]:
-    return [ScheduleRow(schedule, in_words(schedule.cron), next_ticks(schedule)) for schedule in all_schedules]
+    return [ScheduleRow(schedule, schedule.words, next_ticks(schedule)) for schedule in all_schedules]
 
 
 def _columns(ticks: Sequence[int], now: datetime) -> list[TickColumn]:

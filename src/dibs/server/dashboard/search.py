@@ -145,9 +145,10 @@ class SearchResult:
 
 
 async def search_tasks(
-    request: PageRequest, query: TaskQuery, cursor: int | None, count: int = PAGE, enough: float = MAX_SECONDS
+    request: PageRequest, query: TaskQuery, cursor: int | None, count: int = PAGE, enough: float | None = None
 ) -> SearchResult:
-    """Search for the next matching tasks, for up to `enough` seconds."""
+    """Search for the next matching tasks, for up to `enough` seconds (MAX_SECONDS)."""
+    enough = MAX_SECONDS if enough is None else enough
     began, looked, tasks = time.monotonic(), 0, list[TaskSummary]()
     search = query.search(request, cursor)
     span = first_span(search.text)

@@ -13,9 +13,12 @@ from dibs.errors import TaskNotFound
 from dibs.model.history import RecentHistory
 from dibs.model.key import Scope
 from dibs.model.task import FINAL, SetAside, State, Task
+from dibs.model.unique import describe_scope
 from dibs.model.workflow import WORKFLOW_STEP, Workflow
 from dibs.server.dashboard.attempts import attempts_of, timeline_of
+from dibs.server.dashboard.change_form import form_of
 from dibs.server.dashboard.page import PageRequest, PageResult, page
+from dibs.server.dashboard.task_logs import log_panels
 from dibs.server.dashboard.texts import excerpt, pretty, str_of, whole_error, whole_json
 from dibs.wire.errors import RequestRefused
 
@@ -48,10 +51,15 @@ async def one_task(request: PageRequest) -> PageResult:
         "task": task,
         "reasons": (await request.run(store.tasks.explain(task_id, request.caller.queues))).reasons,
         "params": pretty(task.params),
-        "result": None if task.result is None else pretty(task.result),
+        "result": None if task.raw_result is None else pretty(task.raw_result),
         "error": None if task.error is None else _error(task),
         "workflow": await _workflow(request, task),
+        "logs": await log_panels(request, task_id),
+        "key_scope": describe_scope(task),
         "schedule": _SCHEDULE_KEY.fullmatch(task.key or ""),
+        "form": form_of(task) if request.may(Scope.ENQUEUE) else None,
+        "type_is_paused": any(each.name == task.type for each in await request.run(store.registry.paused_types())),
+        "may_pause_type": request.may(Scope.ADMIN) and request.caller.queues is None,
         "may_cancel": request.may(Scope.ENQUEUE) and _can_be_cancelled(task),
         "may_retry": request.may(Scope.ENQUEUE) and _can_be_retried(task),
         "may_discard": request.may(Scope.ADMIN) and task.state is State.FAILED and task.set_aside is None,
@@ -112,8 +120,8 @@ async def whole(request: PageRequest) -> PageResult:
 def _whole(task: Task, part: str) -> str | None:
     if part == "params":
         return whole_json(task.params)
-    if part == "result" and task.result is not None:
-        return whole_json(task.result)
+    if part == "result" and task.raw_result is not None:
+        return whole_json(task.raw_result)
     return whole_error(task.error) if part == "error" and task.error is not None else None
 
 
@@ -146,4 +154,31 @@ async def discard(request: PageRequest) -> PageResult:
     )
 
 
-PAGES = [one_task, whole, cancel, retry, discard]
+@page("POST", "/tasks/{id:int}/pause-type", Scope.ADMIN)
+async def pause_type(request: PageRequest) -> PageResult:
+    """Pause the type of the task: no task of this type is claimed."""
+    name = await _type_of(request)
+    await request.run(request.service.store.registry.pause_type(name))
+    notice = f"Task type {name} is paused: claimed tasks continue, no further task of this type is claimed."
+    return request.redirect_with_notice(f"/tasks/{request.task_id}", notice)
+
+
+@page("POST", "/tasks/{id:int}/resume-type", Scope.ADMIN)
+async def resume_type(request: PageRequest) -> PageResult:
+    """Resume the type of the task: its tasks are claimed again."""
+    name = await _type_of(request)
+    await request.run(request.service.store.registry.resume_type(name))
+    return request.redirect_with_notice(
+        f"/tasks/{request.task_id}", f"Task type {name} is resumed: its tasks are claimed again."
+    )
+
+
+async def _type_of(request: PageRequest) -> str:
+    request.caller.check_whole_store()  # a type is in all queues
+    task = await request.run(request.service.store.tasks.get(request.task_id))
+    if task is None:
+        raise TaskNotFound(request.task_id)
+    return task.type
+
+
+PAGES = [one_task, whole, cancel, retry, discard, pause_type, resume_type]

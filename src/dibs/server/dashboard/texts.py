@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from dibs.encoded import describe, is_encoded, readable
 from dibs.model.task import Failure
 
 EXCERPT_LENGTH = 20_000
@@ -30,9 +31,11 @@ def excerpt(text: str) -> Excerpt:
 
 
 def pretty(value: Any) -> Excerpt:
-    """Return the beginning of indented JSON. Only this part is encoded."""
+    """Return the beginning of indented JSON; an encoded value in words. Only the beginning is written as JSON."""
+    if is_encoded(value):
+        return Excerpt(describe(value), cut=False)
     parts, length = [], 0
-    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(readable(value)):
         parts.append(part[: EXCERPT_LENGTH + 1])
         length += len(part)
         if length > EXCERPT_LENGTH:

@@ -66,6 +66,11 @@ class GraphShape:
         """True if any box contains several steps."""
         return any(group.folded for group in self.groups)
 
+    def has_finalizer(self, task_id: int | None) -> bool:
+        """Return True unless the workflow has another finalizer by now, because it was retried."""
+        finalizers = [group.ids[0] for group in self.groups[-1:] if group.is_finalizer]
+        return not finalizers or finalizers == [task_id]
+
     def fits(self, states: Iterable[StepGroup]) -> bool:
         """Return True unless a step was pruned."""
         return sum(len(alike.ids) for alike in states) == len(self.ids)
@@ -93,7 +98,7 @@ async def read_shape(request: PageRequest, flow: Workflow, *, unfold: bool) -> t
     """Return the shape of the workflow, from the cache if it is valid, and the current states of its steps."""
     shapes = _SHAPES.setdefault(request.service, OrderedDict())
     known = shapes.get((flow.id, unfold))
-    if known is not None and known.size == flow.steps:
+    if known is not None and known.size == flow.steps and known.has_finalizer(flow.finalizer_id):
         states = await _step_states(request, flow.id, known)
         if known.fits(states):
             shapes.move_to_end((flow.id, unfold))
@@ -122,12 +127,14 @@ def _keep(shapes: OrderedDict[tuple[int, bool], GraphShape], key: tuple[int, boo
 
 
 def make(outline: WorkflowOutline, size: int, *, unfold: bool = False) -> GraphShape:
-    """Fold the steps into a limited number of groups. The finalizer has its own group, after all final groups."""
+    """Fold the steps into a limited number of groups. The finalizer has its own group, after all final groups. A
+    finalizer that has run for an earlier end of the workflow is left out."""
     groups = [*_groups(outline, *((MAX_UNFOLDED, MAX_UNFOLDED) if unfold else (MAX_BOXES, MAX_PER_LAYER)))]
     has_children = {each for group in groups for each in group.after}
     ends = [number for number in range(len(groups)) if number not in has_children]
-    if StepKind.FINALIZER in outline.kinds:
-        groups.append(NodeGroup([outline.ids[outline.kinds.index(StepKind.FINALIZER)]], ends, is_finalizer=True))
+    finalizers = [each for each, kind in zip(outline.ids, outline.kinds, strict=True) if kind == StepKind.FINALIZER]
+    if finalizers:
+        groups.append(NodeGroup([max(finalizers)], ends, is_finalizer=True))
     group_of = {task_id: number for number, group in enumerate(groups) for task_id in group.ids}
     return GraphShape(size, outline.ids, outline.parents, groups, group_of, outline.whole)
 

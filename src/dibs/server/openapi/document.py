@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from inspect import getdoc
 from typing import Any, get_type_hints
 
-from dibs.codec import MAX_BYTES, MAX_INTEGER, MAX_NAME
+from dibs.json_values import MAX_BYTES, MAX_INTEGER, MAX_NAME
 from dibs.model.schedule import MAX_SCHEDULE_NAME
 from dibs.server.endpoint import ANY, Endpoint
 from dibs.server.openapi import examples
@@ -54,11 +54,13 @@ a third of it has passed; otherwise another worker gets the task.
 TAGS = {
     "tasks": "Enqueue, read, search, cancel and retry tasks.",
     "claims": "Claim tasks, renew leases, report outcomes.",
+    "logs": "What the handlers of tasks have logged, attempt by attempt.",
     "workflows": "Graphs of tasks that wait for each other.",
     "finalization": "Decide how a workflow ended.",
     "dead letter": "Tasks that failed for good.",
     "task types": "JSON Schemas and defaults for the params of a task type.",
     "queues": "Queues, their depth, and pausing them.",
+    "limits": "How many tasks may run at once, or start in a period; settings of queues and task types.",
     "workers": "Workers and their heartbeats.",
     "schedules": "Tasks that are enqueued by cron.",
     "retention": "How long finished records are kept.",
@@ -90,9 +92,12 @@ SHARED = {
     for status in MEANINGS
 }
 NOT_FOUND = {
+    "/api/limits/": "limit_not_found",
     "/api/schedules/": "schedule_not_found",
     "/api/retention/": "retention_not_found",
+    "/api/task-types/{name:name}/settings": "limit_not_found",
     "/api/task-types/": "task_type_not_found",
+    "/api/queues/": "limit_not_found",
     "/api/keys/": "key_not_found",
     "/api/workflows/": "workflow_not_found",
 }
@@ -133,6 +138,7 @@ NAMED_IN_PATH = {
     "/api/tasks/": "The task's id.",
     "/api/queues/": "The queue's name.",
     "/api/task-types/": "The type's name.",
+    "/api/limits/": "The limit's name.",
     "/api/schedules/": "The schedule's name.",
     "/api/workflows/": "The workflow's id.",
     "/api/keys/": "The key's id: the part of its text between the two underscores.",
@@ -277,8 +283,11 @@ def _in_path(endpoint: Endpoint) -> list[JsonObject]:
     found = re.findall(r"{(\w+):?(\w*)}", endpoint.path)
     kinds = {**IN_PATH, "name": SCHEDULE_NAME} if endpoint.path.startswith("/api/schedules/") else IN_PATH
     what = next((text for start, text in NAMED_IN_PATH.items() if endpoint.path.startswith(start)), "")
-    about = {"in": "path", "required": True, "description": what}
-    return [{"name": name, **about, "schema": kinds[kind]} for name, kind in found]
+    described = [(name, kind, "The group." if name == "group" else what) for name, kind in found]
+    return [
+        {"name": name, "in": "path", "required": True, "description": text, "schema": kinds[kind]}
+        for name, kind, text in described
+    ]
 
 
 def _in_query(endpoint: Endpoint, schemas: Schemas) -> list[JsonObject]:
@@ -348,6 +357,8 @@ def codes(endpoint: Endpoint, status: int) -> list[str]:
     """Return the codes that a refusal of this endpoint with this status can have."""
     if status == 403:
         return [*SHARED[403], *(["not_your_claim"] if _is_fenced(endpoint) else [])]
+    if status == 410:
+        return ["events_pruned"]
     if status == 404:
         found = next((code for start, code in NOT_FOUND.items() if endpoint.path.startswith(start)), "task_not_found")
         return ["not_found", found]

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from dibs.codec import MAX_DEPTH, MAX_INTEGER, MIN_INTEGER
+from dibs.json_values import MAX_DEPTH, MAX_INTEGER, MIN_INTEGER
 from dibs.wire.errors import Refusal
 
 JsonSchema = dict[str, Any]
@@ -42,7 +42,7 @@ JSON_VALUES: dict[str, JsonSchema] = {
         "additionalProperties": {"$ref": f"{REFS}JsonValue"},
     },
 }
-"""The JSON that `codec` accepts as params, results and metadata."""
+"""The JSON that `json_values` accepts as params, results and metadata."""
 
 
 class Schemas:

@@ -87,6 +87,7 @@ class QueueDepths:
 
         self.changes: Counter[QueueName] = Counter()
         self.paused: Mapping[str, datetime] = {}
+        self.paused_types: Mapping[str, datetime] = {}
         self.resuming: frozenset[str] = frozenset()
         self.workers = WorkersByQueue()
         """All registered workers."""
@@ -101,7 +102,9 @@ class QueueDepths:
 
         self._oldest: dict[str, float] = {}
         self._filled_at: dict[str, int] = {}
-        self._claimed: set[QueueName] = set()
+        self._taken: set[QueueName] = set()
+        """The queues of which pending tasks were claimed or changed since the last count."""
+
         self._worker_keys: set[_WorkerKey] = set()
         self._total: _Total | None = None
 
@@ -115,7 +118,7 @@ class QueueDepths:
     def count(self, counts: TaskCounts) -> None:
         """Replace all numbers by a count."""
         depth: dict[QueueName, Counter[str]] = {}
-        self._oldest, self._filled_at, self._claimed = {}, {}, set()
+        self._oldest, self._filled_at, self._taken = {}, {}, set()
         self.set_aside = Counter()
         for each in counts.counts:
             self.set_aside[each.queue] += each.set_aside
@@ -134,16 +137,16 @@ class QueueDepths:
         self.at = at
         self._total = None
         for move in moves:
-            depth = self.depth.setdefault(move.queue, Counter())
+            left = move.queue if move.from_queue is None else move.from_queue
             if move.from_state is not None:
-                depth[move.from_state] -= move.count
+                self.depth.setdefault(left, Counter())[move.from_state] -= move.count
             if move.event != Event.PRUNED:
-                depth[move.to_state] += move.count
+                self.depth.setdefault(move.queue, Counter())[move.to_state] += move.count
             self.set_aside[move.queue] += move.count * _SET_ASIDE_CHANGE.get(move.event, 0)
-            if move.event == Event.CLAIMED:
-                self._claimed.add(move.queue)
-            self.changes[move.queue] += 1
-        for queue in {move.queue for move in moves}:
+            if move.event in (Event.CLAIMED, Event.CHANGED):
+                self._taken.add(left)
+            self.changes.update({left, move.queue})
+        for queue in {move.queue for move in moves} | {move.from_queue for move in moves}:
             self._update_oldest(queue)
 
     def _update_oldest(self, queue: QueueName) -> None:
@@ -164,6 +167,9 @@ class QueueDepths:
         self.changes.update(set(current.paused) ^ set(self.paused))
         self.changes.update(current.resuming ^ self.resuming)
         self._worker_keys, self.paused, self.resuming = worker_keys, current.paused, current.resuming
+        if current.paused_types.keys() != self.paused_types.keys():
+            self.changes.update((None,))
+        self.paused_types = current.paused_types
         self.workers, self.active_workers = WorkersByQueue(current.workers), WorkersByQueue(_active(current.workers))
 
     def _replace(self, depth: dict[QueueName, Counter[str]]) -> None:
@@ -212,8 +218,8 @@ class QueueDepths:
     def oldest(self, queues: Sequence[str] | None = None) -> float | None:
         """Return the age of the oldest pending task in seconds.
 
-        The age is exact at the last count, and later unless a task of the queue was claimed since. For a queue that was
-        empty at the last count, the age starts when the queue was first seen with a task.
+        The age is exact at the last count, and later unless a task of the queue was claimed or changed since. For a
+        queue that was empty at the last count, the age starts when the queue was first seen with a task.
         """
         return self._totals.oldest if queues is None else self._max_age(self._known(queues))
 
@@ -243,7 +249,7 @@ class QueueDepths:
         if queue not in self._oldest:
             return max(self.at - self._filled_at.get(queue, self.at), 0) / 1e6
         passed = max(self.at - self.counted_at, 0) / 1e6
-        return self._oldest[queue] + (0.0 if queue in self._claimed else passed)
+        return self._oldest[queue] + (0.0 if queue in self._taken else passed)
 
     def version(self, queues: Sequence[str] | None = None) -> int:
         """Return a number that changes whenever a page may look different."""

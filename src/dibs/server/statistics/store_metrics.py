@@ -13,9 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from dibs.model.limit import Limit
 from dibs.model.registry import WorkerInfo, WorkerState
 from dibs.model.schedule import Schedule
 from dibs.model.statistics import DatabaseHealth, Percentiles
@@ -38,6 +40,9 @@ WORKFLOWS_CACHE_FACTOR = 60
 MAX_QUEUES = 100
 """Maximum number of queues with their own series, those with the most tasks; the others are summed as `other`."""
 
+MAX_LIMITS = 100
+"""Maximum number of limits with their own series, those for which most tasks wait; the others are summed as `other`."""
+
 MetricFamily = Callable[["StoreSnapshot"], Metric]
 
 
@@ -46,7 +51,8 @@ class StoreSnapshot:
     """The numbers of the store at one time that a caller may see.
 
     `queues`: at most MAX_QUEUES queues by name, and the rest as `other`. `oldest`: the age of the oldest pending task.
-    `whole_store`: numbers that belong to no queue; None for a caller that is limited to queues.
+    `paused_types`: at most MAX_QUEUES names. `whole_store`: numbers that belong to no queue; None for a caller that is
+    limited to queues.
     """
 
     queues: Mapping[str, QueueNumbers]
@@ -55,6 +61,7 @@ class StoreSnapshot:
     wait: Percentiles
     run: Percentiles
     workers: Sequence[WorkerInfo]
+    paused_types: Sequence[str]
     whole_store: StoreNumbers | None
 
 
@@ -71,12 +78,25 @@ class QueueNumbers:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitNumbers:
+    """Live claims, the maximum (None without one), waiting tasks, and for how many seconds tasks have waited."""
+
+    used: int
+    max: int | None
+    waiting: int
+    exhausted: float
+
+
+@dataclass(frozen=True, slots=True)
 class StoreNumbers:
-    """Numbers that belong to no queue: schedules, workflows by state, and the health of the database."""
+    """Numbers that belong to no queue, or that only callers of the whole store see: schedules, workflows by state, the
+    health of the database, limits by name, and by how many claims a group of each fair queue is behind its share."""
 
     schedules: Sequence[Schedule]
     workflows: Mapping[str, int]
     database: DatabaseHealth
+    limits: Mapping[str, LimitNumbers]
+    claims_behind: Mapping[str, float]
 
 
 class MetricsPages:
@@ -163,6 +183,38 @@ def _numbers(depths: QueueDepths, names: Sequence[str]) -> QueueNumbers:
     return QueueNumbers(depths.of(names), depths.oldest(worst) or 0.0, fewest, not open_, depths.dead(names))
 
 
+def by_limit(limits: Sequence[Limit], now: datetime) -> dict[str, LimitNumbers]:
+    """Return the numbers of these limits, for a snapshot. The names beyond MAX_LIMITS are one entry: used and waiting
+    are sums, and the time is the longest of all."""
+    own = [each for each in limits if each.name != OTHER] if len(limits) > MAX_LIMITS else limits
+    largest = heapq.nsmallest(MAX_LIMITS, own, key=lambda limit: (-limit.waiting, -limit.used, limit.name))
+    names = {limit.name for limit in largest}
+    numbers = {limit.name: _limit_numbers([limit], now) for limit in largest}
+    rest = [limit for limit in limits if limit.name not in names]
+    return {**numbers, OTHER: _limit_numbers(rest, now)} if rest else numbers
+
+
+def _limit_numbers(limits: Sequence[Limit], now: datetime) -> LimitNumbers:
+    since = [limit.exhausted_since for limit in limits if limit.exhausted_since is not None]
+    maxima = [limit.max for limit in limits if limit.max is not None]
+    return LimitNumbers(
+        used=sum(limit.used for limit in limits),
+        max=sum(maxima) if maxima else None,
+        waiting=sum(limit.waiting for limit in limits),
+        exhausted=max((now - min(since)).total_seconds(), 0.0) if since else 0.0,
+    )
+
+
+def by_fair_queue(fair: Sequence[str], behind: Mapping[str, float]) -> dict[str, float]:
+    """Return for each fair queue by how many claims a group is behind, for a snapshot. The queues beyond MAX_QUEUES are
+    one entry, with the largest number of them."""
+    own = [name for name in fair if name != OTHER] if len(fair) > MAX_QUEUES else fair
+    largest = heapq.nsmallest(MAX_QUEUES, own, key=lambda name: (-behind.get(name, 0.0), name))
+    numbers = {name: behind.get(name, 0.0) for name in largest}
+    rest = [behind.get(name, 0.0) for name in set(fair).difference(largest)]
+    return {**numbers, OTHER: max(rest)} if rest else numbers
+
+
 def of_store(snapshot: StoreSnapshot) -> Iterator[Metric]:
     """Yield all metric families of the database."""
     yield build_info()
@@ -204,6 +256,13 @@ def _paused(snapshot: StoreSnapshot) -> Metric:
     return _by_queue("dibs_queue_paused", about, snapshot, lambda numbers: numbers.paused)
 
 
+def _paused_types(snapshot: StoreSnapshot) -> Metric:
+    family = GaugeMetricFamily("dibs_task_type_paused", "1 for each paused task type.", labels=["task_type"])
+    for name in snapshot.paused_types:
+        family.add_metric([name], 1)
+    return family
+
+
 def _by_queue(name: str, about: str, snapshot: StoreSnapshot, value: Callable[[QueueNumbers], float]) -> Metric:
     family = GaugeMetricFamily(name, about, labels=["queue"])
     for queue, numbers in snapshot.queues.items():
@@ -240,9 +299,12 @@ def _workers(snapshot: StoreSnapshot) -> Metric:
 
 
 def _of_whole_store(whole_store: StoreNumbers) -> Iterator[Metric]:
-    schedules = Counter("enabled" if schedule.enabled else "disabled" for schedule in whole_store.schedules)
-    yield _by_state("dibs_schedules", "Schedules by state.", ("enabled", "disabled"), schedules)
+    schedules = Counter(schedule.state for schedule in whole_store.schedules)
+    yield _by_state("dibs_schedules", "Schedules by state.", ("enabled", "disabled", "ended"), schedules)
     yield _by_state("dibs_workflows", "Workflows by state.", WorkflowState, whole_store.workflows)
+    yield from _of_limits(whole_store.limits)
+    about = "Claims that the group of a fair queue which is furthest behind its share has missed."
+    yield _labelled("dibs_fair_queue_claims_behind", about, "queue", whole_store.claims_behind)
     yield GaugeMetricFamily("dibs_store_size_bytes", "Bytes that the tables of dibs take.", whole_store.database.size)
     if whole_store.database.wal_size is not None:
         about = "Bytes of SQLite's write-ahead log, which grows while a reader holds an old state."
@@ -252,6 +314,26 @@ def _of_whole_store(whole_store: StoreNumbers) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "dibs_postgres_oldest_transaction_age_seconds", about, whole_store.database.oldest_transaction
         )
+
+
+def _of_limits(limits: Mapping[str, LimitNumbers]) -> Iterator[Metric]:
+    used = {name: numbers.used for name, numbers in limits.items()}
+    yield _labelled("dibs_limit_used", "Live claims that count towards the limit, of all groups.", "limit", used)
+    maxima = {name: numbers.max for name, numbers in limits.items() if numbers.max is not None}
+    about = "Live claims that the limit allows, each group of a limit per group; none for a limit that is only a rate."
+    yield _labelled("dibs_limit_max", about, "limit", maxima)
+    waiting = {name: numbers.waiting for name, numbers in limits.items()}
+    yield _labelled("dibs_limit_waiting", "Pending tasks to which the limit applies.", "limit", waiting)
+    about = "For how long claims have found the limit used up while tasks wait for it."
+    exhausted = {name: numbers.exhausted for name, numbers in limits.items()}
+    yield _labelled("dibs_limit_exhausted_seconds", about, "limit", exhausted)
+
+
+def _labelled(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=[label])
+    for value, number in values.items():
+        family.add_metric([value], number)
+    return family
 
 
 def _by_state(name: str, about: str, states: Iterable[str], counts: Mapping[str, int]) -> Metric:
@@ -268,6 +350,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
     _dead_letter,
     _queue_workers,
     _paused,
+    _paused_types,
     _finished,
     _waits,
     _runs,

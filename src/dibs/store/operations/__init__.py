@@ -9,17 +9,22 @@ from collections.abc import Container, Iterable
 
 from dibs.store.contract import Observer
 from dibs.store.operation import Rows
+from dibs.store.operations.admission import Admission
 from dibs.store.operations.advance import Advance
+from dibs.store.operations.change import Change
 from dibs.store.operations.claim import Claims
 from dibs.store.operations.dialect import Dialect
 from dibs.store.operations.enqueue import Enqueue
 from dibs.store.operations.finalize import Finalize
 from dibs.store.operations.finish import Finish
+from dibs.store.operations.flow import RulesCache
 from dibs.store.operations.graph import Graph
 from dibs.store.operations.history import History
 from dibs.store.operations.inspect import Inspect
 from dibs.store.operations.keys import Keys
 from dibs.store.operations.leases import Leases
+from dibs.store.operations.limits import Limits
+from dibs.store.operations.logs import Logs
 from dibs.store.operations.manage import Manage
 from dibs.store.operations.registry import Registry
 from dibs.store.operations.retention import Retention
@@ -37,13 +42,14 @@ class SqlOperations:
 
     def __init__(self, dialect: Dialect, types: TypeCache) -> None:
         self.observer = ReplaceableObserver()
-        enqueue, advance = Enqueue(dialect, self.observer), Advance(dialect)
-        graph = Graph(dialect, advance, self.observer)
+        rules = RulesCache()
+        enqueue, advance = Enqueue(dialect, self.observer, rules), Advance(dialect)
+        graph = Graph(dialect, advance, self.observer, rules)
         self.upkeep = Upkeep(dialect, advance, self.observer)
-        self.claims = Claims(dialect, self.upkeep)
+        self.claims = Claims(dialect, self.upkeep, Admission(dialect, rules, self.observer))
         views = WorkflowViews()
         self.queue = SqlQueue(enqueue, self.claims, Finish(advance, graph, self.claims, self.observer), Leases())
-        self.tasks = SqlTasks(Inspect(), Search(), Manage(advance))
+        self.tasks = SqlTasks(Inspect(rules), Search(), Manage(advance, graph), Change(rules))
         self.history = History()
         self.registry = Registry(types)
         self.workflows = SqlWorkflows(Workflows(advance, graph), graph, views)
@@ -52,6 +58,8 @@ class SqlOperations:
         self.keys = Keys()
         self.statistics = Statistics(dialect)
         self.retention = Retention()
+        self.limits = Limits(rules, dialect)
+        self.logs = Logs()
 
 
 class SqlQueue:
@@ -64,6 +72,7 @@ class SqlQueue:
         self.claim_by_id = claims.claim_by_id
         self.peek = claims.peek
         self.number_random_order = claims.number_random_order
+        self.provide_index = claims.provide_index
         self.finish = finish.finish
         self.exchange = finish.exchange
         self.start = leases.start
@@ -77,13 +86,17 @@ class SqlQueue:
 class SqlTasks:
     """The tasks of an SQL store. See DatabaseTasks."""
 
-    def __init__(self, inspect: Inspect, search: Search, manage: Manage) -> None:
+    def __init__(self, inspect: Inspect, search: Search, manage: Manage, change: Change) -> None:
         self.get = inspect.get
+        self.get_many = inspect.get_many
+        self.states = inspect.states
         self.list_tasks = inspect.list_tasks
         self.queues_of = inspect.queues_of
         self.explain = inspect.explain
         self.find = search.find
         self.search = search.search
+        self.change = change.change
+        self.change_many = change.change_many
         self.cancel = manage.cancel
         self.cancel_many = manage.cancel_many
         self.retry = manage.retry
@@ -104,6 +117,7 @@ class SqlWorkflows:
         self.list_workflows = workflows.list_workflows
         self.steps = workflows.steps
         self.results = workflows.results
+        self.execution = workflows.execution
         self.cancel_workflow = workflows.cancel_workflow
         self.retry_workflow = workflows.retry_workflow
         self.check_parents = graph.check_parents
@@ -142,3 +156,7 @@ class ReplaceableObserver(Observer):
     def moved(self, rows: Rows, ignored: Container[int] = frozenset()) -> None:
         """Forward."""
         self.target.moved(rows, ignored)
+
+    def waited(self, waits: Iterable[tuple[str, float]]) -> None:
+        """Forward."""
+        self.target.waited(waits)

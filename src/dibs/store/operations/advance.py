@@ -33,6 +33,8 @@ class CounterChanges:
         )
         self.ignored: set[int] = set()
         """Steps whose failure their workflow ignores."""
+        self.reopened: list[int] = []
+        """Workflows that run again."""
 
     def add(self, workflow_id: int, **changes: int) -> None:
         """Add to the counters of a workflow. Without changes, only its finalization is checked."""
@@ -85,6 +87,15 @@ class Advance:
         if ignored is not None:
             ignored |= changes.ignored
         return (yield from self.write_counters(changes))
+
+    def advance_each(self, ended: Sequence[int]) -> Statements[None]:
+        """`advance` for steps that ended while they waited, of any workflows: a workflow may not have begun."""
+        rows = (yield Statement("step", {"ids": list(ended)})) if ended else []
+        for workflow_id in sorted({row[1] for row in rows}):
+            workflow = yield from self.read_workflow(workflow_id)
+            assert workflow is not None
+            begun = yield from self.has_begun(workflow)
+            yield from self.advance([row[0] for row in rows if row[1] == workflow_id], begun)
 
     def write_counters(self, changes: CounterChanges) -> Statements[list[int]]:
         """Write the counters. Returns the ids of the workflows that now wait for their finalization."""
@@ -181,6 +192,9 @@ class Advance:
         for sub in (yield from self.sub_workflows_of(sub_steps)):
             yield from self.cancel_waiting(sub, changes)
             yield Statement("end_workflow", {"id": sub, "state": WorkflowState.CANCELLED.value, "error": None})
+            workflow = yield from self.read_workflow(sub)
+            assert workflow is not None
+            yield from self._cancel_finalizer(workflow)
 
     def sub_workflows_of(self, steps: list[int]) -> Statements[list[int]]:
         """The sub-workflows that these steps represent."""
@@ -189,14 +203,43 @@ class Advance:
 
     # End
 
+    def conclude(
+        self, workflow: Workflow, state: WorkflowState, error: str | None, changes: CounterChanges
+    ) -> Statements[None]:
+        """The steps of the workflow have ended in this way: begin its finalizer, if that runs after such an end, else
+        end the workflow. The caller has locked the tree."""
+        if workflow.finalizer_id is not None and workflow.finalize_when.includes(state):
+            if (yield from self._begin_finalizer(workflow.id, workflow.finalizer_id, error)):
+                return
+            if state is WorkflowState.COMPLETED:
+                state = WorkflowState.FAILED
+                error = msgspec.json.encode(finalizer_cancelled(workflow.finalizer_id)).decode()
+        yield from self.end_workflow(workflow, state, error, changes)
+
+    def _begin_finalizer(self, workflow_id: int, task_id: int, error: str | None) -> Statements[bool]:
+        """False if a client has cancelled the finalizer."""
+        yield Statement("begin_finalizer", {"id": workflow_id, "error": error})
+        yield Statement("begin_finalizer_step", {"id": task_id})
+        return bool((yield Statement("ready_steps", {"ids": [task_id]}, change=True)))
+
+    def _cancel_finalizer(self, workflow: Workflow) -> Statements[None]:
+        """Cancel the finalizer of an ended workflow, if it has not run."""
+        if workflow.finalizer_id is None:
+            return
+        if (yield Statement("cancel_finalizer", {"id": workflow.finalizer_id}, change=True)):
+            yield Statement("settle_steps", {"ids": [workflow.finalizer_id], "given_up": True})
+
     def end_workflow(
         self, workflow: Workflow, state: str, error: str | None, changes: CounterChanges, result: str | None = None
     ) -> Statements[None]:
         """End the workflow in this state, and the step of the outer workflow that represents it."""
         ended = yield Statement("end_workflow", {"id": workflow.id, "state": state, "error": error})
-        if not ended or workflow.step_of is None:
+        if not ended:
             return
-        if state == State.COMPLETED and workflow.finalizer_id is None:
+        yield from self._cancel_finalizer(workflow)
+        if workflow.step_of is None:
+            return
+        if state == State.COMPLETED and workflow.state is not WorkflowState.FINALIZING:
             result = yield from self._last_results(workflow.id)
         outcome = {"id": workflow.step_of, "state": state, "result": result, "error": error}
         for before in ("claimed", "blocked"):
@@ -220,6 +263,9 @@ class Advance:
             if workflow is None or workflow.state is not WorkflowState.FINALIZING:
                 continue  # the finalizer was cancelled with the other steps, before it began
             [(result, error)] = yield Statement("outcome", {"id": task_id})
+            if workflow.ends_as is not WorkflowState.COMPLETED:
+                yield from self.end_workflow(workflow, workflow.ends_as, _encoded(workflow.error), changes)
+                continue
             state = WorkflowState.COMPLETED if passed else stopped_state(workflow)
             if state is WorkflowState.FAILED and (error is None or workflow.stopping == STOP_DEADLINE):
                 error = msgspec.json.encode(_why_not_finalized(workflow, task_id)).decode()
@@ -238,6 +284,7 @@ class Advance:
         """Run an ended workflow again, from the steps that did not pass."""
         if (yield Statement("reopen_workflow", {"id": workflow_id})):
             changes.add(workflow_id)
+            changes.reopened.append(workflow_id)
             rows = yield Statement("unpassed_steps", {"id": workflow_id})
             yield from self.reopen_steps(workflow_id, rows, changes)
 
@@ -277,6 +324,10 @@ def finalizer_cancelled(task_id: int) -> Failure:
 
 def _why_not_finalized(workflow: Workflow, task_id: int) -> Failure:
     return deadline_exceeded(workflow) if workflow.stopping == STOP_DEADLINE else finalizer_cancelled(task_id)
+
+
+def _encoded(error: Failure | None) -> str | None:
+    return None if error is None else msgspec.json.encode(error).decode()
 
 
 def _add_settled(settled: Rows, changes: CounterChanges) -> None:

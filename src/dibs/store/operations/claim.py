@@ -11,9 +11,11 @@ from typing import TypeVar
 import msgspec
 
 from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
+from dibs.model.checks import from_micros
 from dibs.model.claim import Claim, ClaimRequest, Filters, Order
-from dibs.model.task import State, Task
+from dibs.model.task import RETRY_EXPIRED, State, Task, expired_at
 from dibs.store.operation import Mode, Operation, Rows, Statement, Statements
+from dibs.store.operations.admission import Admission
 from dibs.store.operations.dialect import Dialect, Holders
 from dibs.store.operations.rows import ROWS_AT_ONCE, add_tasks, queue_of, read_claim, read_claims, read_task
 from dibs.store.operations.upkeep import Upkeep
@@ -40,12 +42,18 @@ Tier = TypeVar("Tier")
 
 FilterKey = tuple[tuple[str, ...] | None, tuple[str, ...] | None, int | None, str]
 
+SCANNED = 512
+"""Tasks that a scan reads at most, beyond eight for each requested task."""
+
+MOST_PAIRS = 1000
+"""A claim that names types and queues reads a stream for each pair, unless there are more pairs."""
+
 NUMBER_FOR = 0.02
 """Seconds after which a transaction that writes random-order numbers ends, so that others can write."""
 
 
 class Sweeper:
-    """Promotes due tasks, recovers lost tasks and unparks tasks of resumed queues while claims search for tasks."""
+    """Promotes due tasks, recovers lost tasks, expires tasks and unparks tasks while claims search for tasks."""
 
     def __init__(self, upkeep: Upkeep) -> None:
         self._upkeep = upkeep
@@ -62,12 +70,13 @@ class Sweeper:
         self.next_at = time.monotonic() + self.every
 
     def sweep(self) -> Statements[int]:
-        """Promote, recover and unpark some tasks. Returns their number."""
+        """Promote, recover, expire and unpark some tasks. Returns their number."""
         self.postpone()
         promoted = yield from self._upkeep.promote_some()
         recovered = yield from self._upkeep.recover_some()
+        expired = yield from self._upkeep.expire_some()
         unparked = yield from self._upkeep.unpark_some()
-        return promoted + recovered + unparked
+        return promoted + recovered + expired + unparked
 
 
 class TierMemory:
@@ -102,8 +111,9 @@ class TierMemory:
 class Claims:
     """Claim tasks, and read the tasks that a claim would take."""
 
-    def __init__(self, dialect: Dialect, upkeep: Upkeep) -> None:
+    def __init__(self, dialect: Dialect, upkeep: Upkeep, admission: Admission) -> None:
         self._dialect = dialect
+        self._admission = admission
         self.sweeper = Sweeper(upkeep)
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
@@ -130,7 +140,11 @@ class Claims:
         transaction."""
         if request.request is not None and (claimed := (yield from _claimed_before(request))):
             return claimed
-        return (yield from self._dialect.claim(request, self.sweeper, atomic=atomic, holders=holders))
+        return (
+            yield from self._dialect.claim(
+                request, self.sweeper, atomic=atomic, holders=holders, admission=self._admission
+            )
+        )
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
         """Claim this task, or raise the reason why not."""
@@ -148,6 +162,8 @@ class Claims:
                 break
             rows = yield statement
         if not rows:
+            rows = yield from self._admission.claim_by_id(task_id, request)
+        if not rows:
             raise (yield from _why_not_claimable(task_id, request.worker_id))
         return read_claim(rows[0])
 
@@ -157,7 +173,7 @@ class Claims:
         return Operation("peek", lambda: self._peek(filters, content), mode=Mode.READ)
 
     def _peek(self, filters: Filters, content: int | None) -> Statements[list[Task]]:
-        ids = yield from self._dialect.pick(filters)
+        ids = yield from self._admission.peek(filters)
         tasks: list[Task] = []
         left = math.inf if content is None else content
         size = len(ids) if content is None else ROWS_AT_ONCE
@@ -168,6 +184,10 @@ class Claims:
             if len(tasks) < before + len(rows):
                 break
         return tasks
+
+    def provide_index(self, name: str) -> Operation[None]:
+        """Create an index of streams, or request it from upkeep: see IndexMissing."""
+        return Operation("provide_index", lambda: self._dialect.provide_index(name))
 
     # Random order
 
@@ -197,6 +217,17 @@ def claim_with_sweeps(take: Callable[[], Statements[Rows]], sweeper: Sweeper) ->
         if swept:
             claims = yield from take()
     return claims
+
+
+def is_cut_by_attempts(filters: Filters) -> bool:
+    """True if a claimable task may have too few attempts left. Each has one at least."""
+    return (filters.max_attempts_remaining or 0) > 1
+
+
+def pairs_of(filters: Filters) -> int | None:
+    """The number of pairs of the queues and types that a claim names; None if there are more than MOST_PAIRS."""
+    pairs = len(filters.queues or ()) * len(filters.types or ())
+    return pairs if pairs <= MOST_PAIRS else None
 
 
 def _filter_key(filters: Filters) -> FilterKey:
@@ -236,9 +267,21 @@ def _why_not_claimable(task_id: int, worker_id: str) -> Statements[Exception]:
             return AlreadyClaimed(message, task_id=task_id, worker_id=worker_id, token=task.token)
         message = f"Task {task_id} is already claimed by {task.worker_id}{until}."
         return AlreadyClaimed(message, task_id=task_id, worker_id=task.worker_id)
+    if task.state is State.PENDING and task.expires_at is not None:
+        [[now]] = yield Statement("clock")
+        if task.expires_at <= from_micros(now):
+            return NotClaimable(
+                f"Task {task_id} is not claimable: {expired_at(task)}.", task_id=task_id, state=task.state
+            )
+    if task.expired:
+        message = f"Task {task_id} is not claimable: {expired_at(task)}."
+        return NotClaimable(message, task_id=task_id, state=task.state, hint=RETRY_EXPIRED)
     if task.state is State.PENDING:
-        message = f"Task {task_id} is not claimable: its queue {task.queue!r} is paused."
-        return NotClaimable(message, task_id=task_id, state=task.state, hint="Resume the queue first.")
+        [[queue_at, type_at, *_]] = yield Statement("pauses_of_task", {"id": task_id})
+        pauses = (("queue", task.queue, queue_at), ("type", task.type, type_at))
+        held = [f"its {scope} {name!r} is paused" for scope, name, paused_at in pauses if paused_at is not None]
+        message = f"Task {task_id} is not claimable: {' and '.join(held) or 'another transaction holds it'}."
+        return NotClaimable(message, task_id=task_id, state=task.state, hint="Resume it first." if held else None)
     return NotClaimable(f"Task {task_id} is not claimable: it is {task.state}.", task_id=task_id, state=task.state)
 
 

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from dibs.codec import decode
-from dibs.errors import DibsError, KeyConflict
+from dibs.errors import DibsError, InvalidValue, KeyConflict
+from dibs.json_values import decode
 from dibs.model.checks import from_micros
-from dibs.model.task import STATES, NewTask, Task
+from dibs.model.task import RETURN, STATES, NewTask, State, Task, expires_too_early
 from dibs.model.workflow import check_type
 from dibs.store.contract import Observer
-from dibs.store.operation import Coalesce, Mode, Operation, Row, Statement, Statements, run_alone
+from dibs.store.operation import BeginTransaction, Coalesce, Mode, Operation, Statement, Statements, run_alone
+from dibs.store.operations.conflicts import Answers, Refuse, Resolve
 from dibs.store.operations.dialect import Dialect, NewRows, Stored
-from dibs.store.operations.rows import KeyOfQueue, NewRow, read_task
+from dibs.store.operations.flow import FlowRules, RulesCache
+from dibs.store.operations.rows import SCOPES, KeyOfQueue, NewRow, moment
 from dibs.store.operations.validation import TaskToStore, TaskValidation
-
-QUEUE = 4
-"""The index of the queue in a row of `find_keys`, after key_content, key, id and type."""
-
-Answers = dict[int, "Stored | Task | DibsError"]
-Refuse = Callable[[int, DibsError], None]
 
 
 class Enqueue:
     """Store tasks."""
 
-    def __init__(self, dialect: Dialect, observer: Observer) -> None:
+    def __init__(self, dialect: Dialect, observer: Observer, rules: RulesCache) -> None:
         self._dialect = dialect
+        self._rules = rules
         self._observer = observer
         self._coalesce = Coalesce(self._store_each, self._store_each)
 
@@ -85,49 +82,117 @@ class Enqueue:
         return (yield from self._insert_or_join(new, answers, answers.__setitem__))
 
     def _insert_or_join(self, new: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[list[Any]]:
-        """Insert the tasks. The answer for a task whose key is taken is the existing task. Returns the answers in
+        """Insert the tasks. For a task whose key is in force, its rule for conflicts decides. Returns the answers in
         order."""
-        waiting = yield from self._valid_rows(new, answers, refuse)
+        resolve = Resolve(new, answers, refuse)
+        waiting = yield from self._valid_rows(new, resolve)
         while waiting:
-            inserted = yield from self._dialect.insert_tasks(_first_of_each_key(waiting))
+            inserted = yield from self._insert(waiting, refuse)
             answers.update(inserted)
             self._observer.added([row.queue for row, *_ in inserted.values()])
-            # The other keys were taken before. If the task of such a key was pruned since, the key is free again.
-            waiting = {place: row for place, row in waiting.items() if place not in inserted}
+            # The other keys were in force. If such a key has ended since, it is free again.
+            waiting = {place: row for place, row in waiting.items() if place not in answers}
             if waiting:
-                waiting = yield from self._join_existing(waiting, answers, refuse)
+                placed, _ = _place(waiting, self._rules.rules)  # a replaced task waits where its new content belongs
+                waiting = yield from resolve.conflicts(placed)
         return [answers[place] for place in range(len(new))]
 
-    def _valid_rows(self, new: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[NewRows]:
-        """The rows to insert; their params were validated before (see validation.py). A task with invalid params is
-        refused, unless its key was stored before, when the params were valid: repeating an enqueue is safe whatever
-        schema was registered since."""
-        invalid = {place: each.row for place, each in enumerate(new) if each.error is not None}
-        if keyed := {place: row for place, row in invalid.items() if row.key is not None}:
-            yield from self._join_existing(keyed, answers, refuse)
-        for place in invalid:
-            if place not in answers and (error := new[place].error) is not None:
-                refuse(place, error)
-        return {place: each.row for place, each in enumerate(new) if each.error is None}
+    def _insert(self, waiting: NewRows, refuse: Refuse) -> Statements[dict[int, Stored]]:
+        """Insert the rows whose key is free, each in the backlog that the present limits demand. A task whose limits do
+        not exist or do not fit is refused."""
+        firsts, rules = _first_of_each_key(waiting), self._rules.rules
+        while True:
+            rows, errors = _place(firsts, rules)
+            if errors:  # the limits may have changed since the rules were read
+                rules = yield from self._rules.checked()
+                rows, errors = _place(firsts, rules)
+                for place, error in errors.items():
+                    refuse(place, error)
+            limited = any(row.backlog is not None for row in rows.values())
+            if limited:
+                yield BeginTransaction()
+            inserted = (yield from self._dialect.insert_tasks(rows, rules.version)) if rows else {}
+            if inserted is not None:
+                break
+            rules = yield from self._rules.read()  # the limits have changed: nothing was inserted
+        if limited:
+            yield from send_signals(inserted.values())
+        return inserted
 
-    def _join_existing(self, rows: NewRows, answers: Answers, refuse: Refuse) -> Statements[NewRows]:
-        """Answer the rows whose key is taken with the existing task. Returns the other rows."""
-        by_name = yield from find_keys(rows.values())
-        for place, row in rows.items():
-            if (existing := by_name.get(row.name)) is None:
-                continue
-            if existing[0] == row.key_content:
-                answers[place] = read_task(existing, 2, deduplicated=True)
-            else:
-                refuse(place, KeyConflict(existing[1], existing[2]))
-        return {place: row for place, row in rows.items() if row.name not in by_name}
+    def _valid_rows(self, new: Sequence[TaskToStore], resolve: Resolve) -> Statements[NewRows]:
+        """The rows to insert; their params were validated before (see validation.py). A task with invalid params, or
+        with an expiry before it is due, is refused, unless its key was stored before, when the task was valid:
+        repeating an enqueue is safe whatever schema was registered since, and whatever the time is."""
+        errors = {place: each.error for place, each in enumerate(new) if each.error is not None}
+        errors |= yield from _expiry_errors(new)
+        if not errors:
+            return {place: each.row for place, each in enumerate(new)}
+        if keyed := {place: new[place].row for place in errors if new[place].row.key is not None}:
+            yield from resolve.repetitions(keyed)
+        for place, error in errors.items():
+            if place not in resolve.answers:
+                resolve.refuse(place, error)
+        return {place: each.row for place, each in enumerate(new) if place not in errors}
 
 
-def find_keys(rows: Iterable[NewRow]) -> Statements[dict[KeyOfQueue, Row]]:
-    """The rows of `find_keys`, for the new rows whose key is taken in their queue."""
-    keys = [{"key": row.key, "queue": row.queue} for row in rows if row.key is not None]
-    found = (yield Statement("find_keys", rows=keys)) if keys else []
-    return {(row[QUEUE], row[1]): row for row in found}
+def _expiry_errors(new: Sequence[TaskToStore]) -> Statements[dict[int, InvalidValue]]:
+    """The tasks whose expiry is not after their due time, where one of the two is a time and the other is a number of
+    seconds. Only the database's clock can compare these; NewTask has checked the others."""
+    mixed = [
+        place
+        for place, each in enumerate(new)
+        if (row := each.sent).expires_in is not row.expires_at
+        and (row.delay is not None if row.expires_in is None else row.run_at is not None)
+    ]
+    if not mixed:
+        return {}
+    [[now]] = yield Statement("clock")
+    return {place: expires_too_early(new[place].task) for place in mixed if _expires_too_early(new[place].sent, now)}
+
+
+def _expires_too_early(row: NewRow, now: int) -> bool:
+    due = row.run_at if row.run_at is not None else now + (row.delay or 0)
+    expiry = _expiry(row, now)
+    return expiry is not None and expiry <= due
+
+
+def _place(rows: NewRows, rules: FlowRules) -> tuple[NewRows, dict[int, DibsError]]:
+    """The rows with their backlogs, and the errors of those whose limits do not exist or do not fit."""
+    if not any(map(rules.concern, rows.values())):
+        return rows, {}
+    placed: dict[int, NewRow] = {}
+    errors: dict[int, DibsError] = {}
+    for place, row in rows.items():
+        try:
+            placed[place] = rules.place(row)
+        except InvalidValue as error:
+            errors[place] = error
+    return placed, errors
+
+
+def send_signals(stored: Iterable[Stored]) -> Statements[None]:
+    """Note for the next claim that these new tasks wait: one signal for each backlog."""
+    signals: dict[str, dict[str, Any]] = {}
+    for row, task_id, state, _ in stored:
+        if row.backlog is None or state != State.PENDING:
+            continue
+        signal = signals.setdefault(row.backlog, _signal(row, task_id))
+        if (row.priority, -task_id) > (signal["priority"], -signal["head"]):
+            signal |= {"priority": row.priority, "head": task_id}
+    if signals:
+        yield Statement("send_signals", rows=list(signals.values()))
+
+
+def _signal(row: NewRow, task_id: int) -> dict[str, Any]:
+    return {
+        "backlog": row.backlog,
+        "queue": row.queue,
+        "type": row.type,
+        "group_key": row.group_key or "",
+        "limits": row.limits,
+        "priority": row.priority,
+        "head": task_id,
+    }
 
 
 def _raise(place: int, error: DibsError) -> NoReturn:
@@ -140,10 +205,14 @@ def _to_store(task: NewTask) -> TaskToStore:
 
 
 def _check_keys_of(new: Iterable[TaskToStore]) -> None:
-    """In a batch that is stored as a whole, a key of a queue must have one content only."""
+    """In a batch that is stored as a whole, a key of a queue must have one content only, unless a task of the key has
+    another rule for conflicts: then the tasks are stored one after the other."""
+    keyed = [each for each in new if each.sent.key is not None]
+    in_turn = {each.sent.name for each in keyed if each.task.on_conflict != RETURN}
     contents: dict[KeyOfQueue, str | None] = {}
-    for row in (each.sent for each in new):
-        if row.key is not None and contents.setdefault(row.name, row.key_content) != row.key_content:
+    for row in (each.sent for each in keyed if each.sent.name not in in_turn):
+        if contents.setdefault(row.name, row.key_content) != row.key_content:
+            assert row.key is not None
             raise KeyConflict(row.key)
 
 
@@ -165,6 +234,10 @@ def _read_all(answers: Sequence[Stored | Task]) -> list[Task]:
     return [_read(answer) for answer in answers]
 
 
+def _expiry(row: NewRow, created: int) -> int | None:
+    return row.expires_at if row.expires_in is None else created + row.expires_in
+
+
 def _read(answer: Stored | Task) -> Task:
     if isinstance(answer, Task):
         return answer
@@ -176,5 +249,9 @@ def _read(answer: Stored | Task) -> Task:
         task_id, row.type, row.queue, STATES[state], decode(row.params), row.priority, 0, row.max_attempts, 0,
         created_at, run_at, row.type_version, None if row.timeout is None else row.timeout / 1_000_000, None, None,
         None, None, row.key, False, None, None, None, None, False, 0, None, row.trace, None,
-        [] if row.tags is None else decode(row.tags)
+        [] if row.tags is None else decode(row.tags),
+        None if row.expires_at is None and row.expires_in is None else moment(_expiry(row, created_micros)),
+        None if row.key is None else SCOPES[row.key_scope],
+        None if row.key_for is None else from_micros(created_micros + row.key_for), False,
+        [] if row.limits is None else decode(row.limits), row.group_key
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import encode
+from dibs.json_values import encode
 from dibs.model.checks import to_micros
 from dibs.model.search import DeadFilter, TaskMatch
 
@@ -32,10 +32,11 @@ FILTERS = {
     "tags": "NOT EXISTS (SELECT 1 FROM {{text_items: :tags}} WHERE {{strpos}}(coalesce(tags, ''), item.value) = 0)",
     "cursor": "id < :cursor",
     "error": "{{strpos}}({{error_text}}, :error) > 0",
-    # The text is in the params, as given or as JSON writes it, or in the error. An error is parsed only if a part of
-    # the text is somewhere in it, because tracebacks are long.
+    # The text is in the params, as given or as JSON writes it, or in the error. Encoded params (see encoded.py) contain
+    # no text. An error is parsed only if a part of the text is somewhere in it, because tracebacks are long.
     "text": (
-        "({{strpos}}(params, :text) > 0 OR {{strpos}}(params, :quoted) > 0"
+        "(({{strpos}}(params, :text) > 0 OR {{strpos}}(params, :quoted) > 0)"
+        " AND substr(params, 1, 11) <> '{\"$encoded\"'"
         " OR CASE WHEN {{strpos}}(error, :part) > 0 THEN {{strpos}}({{error_text}}, :text) > 0 END)"
     ),
     # Steps: all tasks of the workflow, and of the workflows that it is a part of, are in these queues.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from dibs.codec import check_name
 from dibs.errors import FinalizationLost, WorkflowNotFound
+from dibs.json_values import check_name
 from dibs.model.checks import check_integer, from_micros
 from dibs.model.finalization import (
     ClaimReason,

@@ -7,8 +7,9 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from dibs.codec import clean_text, decode, encode, same
+from dibs.encoded import comparable
 from dibs.errors import DibsError, InvalidValue, OutcomeConflict
+from dibs.json_values import clean_text, decode, encode_result, same
 from dibs.model.checks import from_micros
 from dibs.model.claim import (
     AnyClaim,
@@ -316,7 +317,7 @@ def _claim_of_change(row: Row) -> ClaimName:
 
 
 def _complete(outcome: Completed) -> dict[str, Any]:
-    return {"result": None if outcome.result is None else encode(outcome.result, "result")}
+    return {"result": None if outcome.result is None else encode_result(outcome.result)}
 
 
 def _fail(outcome: Failed) -> dict[str, Any]:
@@ -385,7 +386,7 @@ def _difference(ref: AnyClaim, outcome: Outcome, task: Task | None, detail: str 
     tracebacks: the same error has another traceback when it is raised again."""
     if isinstance(outcome, Completed):
         stored = task is not None and (task.state, task.token) == (State.COMPLETED, ref.token)
-        if task is not None and stored and not same(task.result, outcome.result):
+        if task is not None and stored and not same(comparable(task.result), comparable(outcome.result)):
             return "completed with another result"
     elif isinstance(outcome, Failed) and detail is not None:
         before, failure = decode(detail), outcome.failure

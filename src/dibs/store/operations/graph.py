@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from dibs.codec import MAX_NAME, encode
 from dibs.errors import InvalidGraph, InvalidValue
+from dibs.json_values import MAX_NAME, encode
 from dibs.model.checks import to_micros
 from dibs.model.task import DEFAULT_QUEUE, NewTask
 from dibs.model.workflow import (
@@ -36,7 +36,15 @@ from dibs.store.contract import Observer
 from dibs.store.operation import Mode, Operation, Rows, Statement, Statements
 from dibs.store.operations.advance import Advance, CounterChanges
 from dibs.store.operations.dialect import Dialect
+from dibs.store.operations.flow import FlowRules, RulesCache
+from dibs.store.operations.rows import NewRow
 from dibs.store.operations.validation import TaskValidation
+
+_CONTENT = (
+    "type", "queue", "priority", "params", "max_attempts", "backoff_base", "backoff_cap", "type_version", "timeout",
+    "trace", "tags", "limits", "group_key"
+)  # fmt: skip
+"""The fields of NewRow that the statement `task_content` reads."""
 
 ExistingSteps = Mapping[str, tuple[int, bool | None]]
 """Steps that a workflow has already: name -> (task, passed)."""
@@ -48,6 +56,9 @@ class GraphRows:
 
     ids: list[int]
     validation: TaskValidation
+    rules: FlowRules
+    checked: bool
+    """The limits of the tasks were checked before."""
     tasks: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     edges: list[dict[str, int]] = field(default_factory=list)
@@ -78,6 +89,7 @@ class StepBatch:
     finalizer: NewTask | None = None
     existing: ExistingSteps = field(default_factory=dict)
     validation: TaskValidation = field(default_factory=lambda: TaskValidation([]))
+    checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,8 +107,9 @@ class AddedSteps:
 class Graph:
     """Statements that insert steps, for the operations that start workflows and that complete steps."""
 
-    def __init__(self, dialect: Dialect, advance: Advance, observer: Observer) -> None:
+    def __init__(self, dialect: Dialect, advance: Advance, observer: Observer, rules: RulesCache) -> None:
         self._dialect = dialect
+        self._rules = rules
         self._advance = advance
         self._observer = observer
 
@@ -130,11 +143,10 @@ class Graph:
         if count == 0:
             return {}
         ids = yield Statement("fresh_ids", {"count": count})
-        graph = GraphRows([row[0] for row in ids], batch.validation)
+        rules = yield from self._rules.checked()
+        graph = GraphRows([row[0] for row in ids], batch.validation, rules, batch.checked)
         names = yield from self._number(batch, graph, changes)
-        yield from self._dialect.insert_step_tasks(graph.tasks)
-        self._observer.added(row["queue"] for row in graph.tasks)
-        yield Statement("add_steps", rows=graph.steps)
+        yield from self._insert(graph)
         if graph.edges:
             yield Statement("add_edges", rows=graph.edges)
         yield from self._advance.make_ready(graph.sub_steps, changes)
@@ -149,7 +161,7 @@ class Graph:
         _start(batch.target, graph, first, changes)
         changes.add(batch.target.workflow_id, steps=len(batch.steps))
         if batch.finalizer is not None:
-            yield from self._put_finalizer(batch.target, batch.finalizer, graph)
+            yield from self._put_finalizer(batch.target, graph.validation.row(batch.finalizer), graph)
         for step in batch.steps:
             if step.workflow is not None:
                 yield from self._number_sub(batch.target, step.workflow, names[step.name], graph, changes)
@@ -177,6 +189,7 @@ class Graph:
                 "key": new.key,
                 "key_content": content,
                 "on_failure": str(new.on_failure),
+                "finalize_when": str(new.finalize_when),
                 "queues": queues_of(new.tasks()),
                 "allowed": seconds,
                 "deadline": moment,
@@ -187,24 +200,51 @@ class Graph:
     def _put(self, target: TargetWorkflow, step: NewStep, graph: GraphRows) -> int:
         policy = str(step.on_failure or target.on_failure)
         if step.task is not None:
-            return self._append(target, step.task, graph, name=step.name, kind=StepKind.TASK, on_failure=policy)
+            row = graph.validation.row(step.task)
+            return self._append(target, row, graph, name=step.name, kind=StepKind.TASK, on_failure=policy)
         sub_step = _sub_step(step.workflow)
-        return self._append(target, sub_step, graph, name=step.name, kind=StepKind.WORKFLOW, on_failure=policy)
+        return self._append(
+            target, graph.validation.row(sub_step), graph, name=step.name, kind=StepKind.WORKFLOW, on_failure=policy
+        )
 
-    def _put_finalizer(self, target: TargetWorkflow, task: NewTask, graph: GraphRows) -> Statements[None]:
+    def _put_finalizer(self, target: TargetWorkflow, row: NewRow, graph: GraphRows) -> Statements[None]:
         policy = OnFailure.FAIL
-        task_id = self._append(target, task, graph, name=FINALIZER_NAME, kind=StepKind.FINALIZER, on_failure=policy)
+        task_id = self._append(target, row, graph, name=FINALIZER_NAME, kind=StepKind.FINALIZER, on_failure=policy)
         graph.steps[-1]["waits"] = 1  # for the finalization
         yield Statement("set_finalizer", {"id": target.workflow_id, "task_id": task_id})
 
     def _append(
-        self, target: TargetWorkflow, task: NewTask, graph: GraphRows, *, name: str, kind: StepKind, on_failure: str
+        self, target: TargetWorkflow, row: NewRow, graph: GraphRows, *, name: str, kind: StepKind, on_failure: str
     ) -> int:
-        task_id, row = graph.next_id(), graph.validation.row(task)
+        task_id = graph.next_id()
+        if kind is not StepKind.WORKFLOW:
+            row = graph.rules.place(row, checked=graph.checked)
         graph.tasks.append({**asdict(row), "id": task_id, "workflow_id": target.workflow_id, "blocked": True})
         about = {"task_id": task_id, "workflow_id": target.workflow_id, "name": name, "kind": kind.value}
-        graph.steps.append({**about, "on_failure": str(on_failure), "waits": 0, "delay": row.delay})
+        times = {"delay": row.delay, "expires_in": row.expires_in}
+        graph.steps.append({**about, **times, "on_failure": str(on_failure), "waits": 0})
         return task_id
+
+    def renew_finalizers(self, workflow_ids: Sequence[int]) -> Statements[None]:
+        """Give these workflows, which run again, another finalizer in place of one that has run for their earlier end.
+        A completed task stays completed."""
+        retired = (yield Statement("retire_finalizers", {"ids": list(workflow_ids)})) if workflow_ids else []
+        if not retired:
+            return
+        rules = yield from self._rules.checked()
+        for old, workflow_id, delay, expires_in in retired:
+            [content] = yield Statement("task_content", {"id": old})
+            row = NewRow(**dict(zip(_CONTENT, content, strict=True)), delay=delay, expires_in=expires_in)
+            [(task_id,)] = yield Statement("fresh_ids", {"count": 1})
+            graph = GraphRows([task_id], TaskValidation([]), rules, checked=True)
+            target = TargetWorkflow(workflow_id, workflow_id, OnFailure.FAIL)
+            yield from self._put_finalizer(target, row, graph)
+            yield from self._insert(graph)
+
+    def _insert(self, graph: GraphRows) -> Statements[None]:
+        yield from self._dialect.insert_step_tasks(graph.tasks)
+        self._observer.added(row["queue"] for row in graph.tasks)
+        yield Statement("add_steps", rows=graph.steps)
 
     # Steps that a step adds
 
@@ -226,6 +266,9 @@ class Graph:
             )
         check_room((yield from self._advance.read_workflow(workflow_id)), steps)
         validation.check(tasks_in(steps))
+        rules = yield from self._rules.checked()
+        for task in tasks_in(steps):
+            rules.place(validation.row(task))
         taken = {step.name for other in planned if other.target.workflow_id == workflow_id for step in other.steps}
         named, existing = yield from self._named(workflow_id, name, task_id, steps, taken)
         check_graph(named, known=list(existing))
@@ -247,8 +290,8 @@ class Graph:
 
     def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
         """Check that the steps that this task adds are after steps in the queues `only`. The error is the same as for a
-        step that does not exist. Names and queues of steps never change, so the check still holds when the task
-        completes."""
+        step that does not exist. Names and queues of steps never change (see change.py), so the check still holds when
+        the task completes."""
         return Operation("check_parents", lambda: _check_parents(task_id, steps, only), mode=Mode.READ)
 
     def _check_order(self, task_id: int, steps: Sequence[NewStep], existing: ExistingSteps) -> Statements[None]:
@@ -266,7 +309,7 @@ class Graph:
         changes = CounterChanges()
         children = [row[0] for row in (yield Statement("children", {"id": added.task_id}))]
         names = yield from self.insert_graph(
-            StepBatch(added.target, added.steps, None, added.existing, added.validation), changes
+            StepBatch(added.target, added.steps, None, added.existing, added.validation, checked=True), changes
         )
         parents = {parent for step in added.steps for parent in step.after}
         last = [task_id for name, task_id in names.items() if name not in parents]

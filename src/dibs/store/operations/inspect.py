@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dibs.errors import TaskNotFound
 from dibs.model.checks import from_micros
 from dibs.model.explanation import Explanation, Reason
 from dibs.model.registry import WorkerState
-from dibs.model.search import TaskFilter, TaskPage
-from dibs.model.task import Event, SetAside, State, Task
-from dibs.model.workflow import StepKind
+from dibs.model.search import PAGE_CONTENT, TaskFilter, TaskPage, TasksById
+from dibs.model.task import RETRY_EXPIRED, STATES, WAITING, Event, SetAside, State, Task, expired_at
+from dibs.model.workflow import FinalizeWhen, StepKind, WorkflowState
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
 from dibs.store.operations.filters import LIST_FILTERS, conditions, filter_params
+from dibs.store.operations.flow import RulesCache
+from dibs.store.operations.flow_reasons import flow_reasons
 from dibs.store.operations.history import read_latest
 from dibs.store.operations.registry import read_workers
 from dibs.store.operations.rows import ROWS_AT_ONCE, add_tasks, read_task, read_workflow
@@ -24,6 +26,9 @@ PARENTS_NAMED = 10
 FEW = 20
 """Up to this number of rows by primary key is a point read."""
 
+_QUEUE = 2
+"""The position of the queue among the task columns."""
+
 RECENT_ENTRIES = 20
 """The newest entries of the history, among which the cancellation of a step is searched."""
 
@@ -31,9 +36,21 @@ RECENT_ENTRIES = 20
 class Inspect:
     """Read tasks and explain them."""
 
+    def __init__(self, rules: RulesCache) -> None:
+        self._rules = rules
+
     def get(self, task_id: int) -> Operation[Task | None]:
         """The task, or None."""
         return Operation("get", lambda: _get(task_id), mode=Mode.POINT_READ)
+
+    def get_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[TasksById]:
+        """The tasks with these ids that exist; with `only`, those of these queues."""
+        return Operation("get_many", lambda: _get_many(list(ids), only), mode=Mode.READ)
+
+    def states(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[dict[int, State]]:
+        """The state of each of these tasks that exists; with `only`, of those in these queues."""
+        mode = Mode.POINT_READ if len(ids) <= FEW else Mode.READ
+        return Operation("states", lambda: _states(list(ids), only), mode=mode)
 
     def list_tasks(self, which: TaskFilter, content: int | None = None) -> Operation[TaskPage]:
         """A page of tasks by state, type and queue, newest first; `find` has the other filters. The page ends before
@@ -47,12 +64,31 @@ class Inspect:
 
     def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
         """The reasons why the task is not running. With `only`, no steps of other queues are named."""
-        return Operation("explain", lambda: _explain(task_id, only), mode=Mode.READ)
+        return Operation("explain", lambda: _explain(task_id, only, self._rules), mode=Mode.READ)
 
 
 def _get(task_id: int) -> Statements[Task | None]:
     rows = yield Statement("get", {"ids": [task_id]})
     return read_task(rows[0]) if rows else None
+
+
+def _get_many(ids: list[int], only: Sequence[str] | None) -> Statements[TasksById]:
+    tasks: list[Task] = []
+    content = float(PAGE_CONTENT)
+    for start in range(0, len(ids), ROWS_AT_ONCE):
+        some = ids[start : start + ROWS_AT_ONCE]
+        found = {row[0]: row for row in (yield Statement("get", {"ids": some}))}
+        places = [n for n, id in enumerate(some) if id in found and (only is None or found[id][_QUEUE] in only)]
+        before = len(tasks)
+        content = add_tasks(tasks, [found[some[place]] for place in places], content)
+        if (read := len(tasks) - before) < len(places):
+            return TasksById(tasks, ids[start + places[read] :])
+    return TasksById(tasks, [])
+
+
+def _states(ids: list[int], only: Sequence[str] | None) -> Statements[dict[int, State]]:
+    rows = yield Statement("task_states", {"ids": ids})
+    return {row[0]: STATES[row[1]] for row in rows if only is None or row[2] in only}
 
 
 def _list(which: TaskFilter, content: int | None) -> Statements[TaskPage]:
@@ -77,21 +113,33 @@ def _queues_of(task_ids: list[int]) -> Statements[dict[int, str]]:
     return dict((yield Statement("queues_of", {"ids": task_ids})))
 
 
-def _explain(task_id: int, only: Sequence[str] | None) -> Statements[Explanation]:
+def _explain(task_id: int, only: Sequence[str] | None, rules: RulesCache) -> Statements[Explanation]:
     task = yield from _get(task_id)
     if task is None:
         raise TaskNotFound(task_id)
-    if task.state is State.PENDING:
-        reasons = yield from _reasons_pending(task)
+    if task.state in WAITING and (yield from _is_past_expiry(task)):
+        message = f"It does not run any more: {expired_at(task)}. The next upkeep cancels it."
+        reasons = [Reason("expired", message)]
+    elif task.state is State.PENDING:
+        reasons = yield from _reasons_pending(task, rules)
     elif task.state is State.SCHEDULED:
         reasons = [(yield from _reason_scheduled(task))]
     elif task.state is State.BLOCKED:
         reasons = yield from _reasons_blocked(task, only)
+    elif task.expired:
+        reasons = [Reason("expired", f"It was cancelled: {expired_at(task)}. {RETRY_EXPIRED}")]
     elif task.state is State.CANCELLED and task.workflow_id is not None:
         reasons = [(yield from _reason_cancelled_step(task, task.workflow_id, only))]
     else:
         reasons = [_reason(task)]
     return Explanation(task.id, task.state, reasons)
+
+
+def _is_past_expiry(task: Task) -> Statements[bool]:
+    if task.expires_at is None:
+        return False
+    [[now]] = yield Statement("clock")
+    return task.expires_at <= from_micros(now)
 
 
 def _reason_scheduled(task: Task) -> Statements[Reason]:
@@ -132,6 +180,10 @@ def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | N
     ends = [entry for entry in past.entries if entry.event is Event.CANCELLED]
     if not ends or (ends[-1].detail or {}).get("by") != "workflow":
         return _reason(task)
+    step = yield Statement("step", {"ids": [task.id]})
+    if step and step[0][3] == StepKind.FINALIZER and step[0][5] == WorkflowState.COMPLETED:
+        message = f"It did not run: workflow {workflow_id} has completed, and its finalizer runs only after a failure."
+        return Reason("cancelled", message)
     cause = yield from _why_stopped(workflow_id, only)
     if cause is None:
         return _reason(task)
@@ -161,7 +213,7 @@ def _first_failure(workflow_id: int, only: Sequence[str] | None) -> Statements[s
     if step is None or (only is not None and step.queue not in only):
         return f"another step of workflow {workflow_id} failed"
     error = f": {step.error.type}: {step.error.message}" if step.error and step.state is State.FAILED else ""
-    how = "failed" if step.state is State.FAILED else "was cancelled"
+    how = "failed" if step.state is State.FAILED else "expired" if step.expired else "was cancelled"
     return f"step {found[0][0]!r} (task {step.id}) of workflow {workflow_id} {how}{error}"
 
 
@@ -180,8 +232,22 @@ def _reasons_blocked(task: Task, only: Sequence[str] | None) -> Statements[list[
         return list(dict.fromkeys(_reason_blocked(parent, only) for parent in waits))
     step = yield Statement("step", {"ids": [task.id]})
     if step and step[0][3] == StepKind.FINALIZER:
-        return [Reason("blocked", f"It is the finalizer of workflow {step[0][1]}: it runs when all steps are done.")]
+        return [(yield from _reason_finalizer(step[0][1]))]
     return [Reason("blocked", f"It is a step of workflow {task.workflow_id}, which has not begun.")]
+
+
+_FINALIZER_RUNS = {
+    FinalizeWhen.SUCCESS: "it runs when all steps are done.",
+    FinalizeWhen.FAILURE: "it runs when all steps are done, if the workflow fails or is cancelled.",
+    FinalizeWhen.ALWAYS: "it runs when all steps are done, whether they have passed or not.",
+}
+
+
+def _reason_finalizer(workflow_id: int) -> Statements[Reason]:
+    """The reason why a finalizer has not begun."""
+    [row] = yield Statement("get_workflow", {"id": workflow_id})
+    text = _FINALIZER_RUNS[read_workflow(row).finalize_when]
+    return Reason("blocked", f"It is the finalizer of workflow {workflow_id}: {text}")
 
 
 def _reason_blocked(row: Row, only: Sequence[str] | None) -> Reason:
@@ -191,20 +257,28 @@ def _reason_blocked(row: Row, only: Sequence[str] | None) -> Reason:
     return Reason("blocked", f"It waits for step {name!r} (task {parent}), which is {state}.")
 
 
-def _reasons_pending(task: Task) -> Statements[list[Reason]]:
-    reasons = []
-    for paused_at, parked in (yield Statement("pause_of_task", {"id": task.id})):
-        if paused_at is not None:
-            since = f"{from_micros(paused_at):%Y-%m-%d %H:%M:%S} UTC"
-            reasons.append(Reason("queue_paused", f"Its queue {task.queue!r} is paused since {since}."))
-        elif parked:
-            message = (
-                f"Its queue {task.queue!r} was resumed; upkeep makes its parked tasks claimable, the first ones first."
-            )
-            reasons.append(Reason("queue_resuming", message))
+def _reasons_pending(task: Task, rules: RulesCache) -> Statements[list[Reason]]:
+    reasons: list[Reason] = []
+    for row in (yield Statement("pauses_of_task", {"id": task.id})):
+        reasons += _reasons_paused(task, row)
+    reasons += yield from flow_reasons(task, rules)
     workers = yield from read_workers()
     serving = [worker for worker in workers if worker.state is WorkerState.ACTIVE and worker.serves(task)]
     if not serving:
         message = f"No live worker serves queue {task.queue!r} and type {task.type!r}."
         reasons.append(Reason("no_worker", message))
     return reasons or [Reason("ready", f"It is claimable: {len(serving)} live worker(s) serve its queue and type.")]
+
+
+def _reasons_paused(task: Task, row: Row) -> Iterator[Reason]:
+    """The pauses of the task's queue and type, from a row of `pauses_of_task`."""
+    queue_at, type_at, parked, by_type = row
+    scopes = (("queue", task.queue, queue_at), ("type", task.type, type_at))
+    for scope, name, paused_at in scopes:
+        if paused_at is not None:
+            since = f"{from_micros(paused_at):%Y-%m-%d %H:%M:%S} UTC"
+            yield Reason(f"{scope}_paused", f"Its {scope} {name!r} is paused since {since}.")
+    if parked and queue_at is None and type_at is None:
+        scope, name, _ = scopes[bool(by_type)]
+        message = f"Its {scope} {name!r} was resumed; upkeep makes its parked tasks claimable, the first ones first."
+        yield Reason(f"{scope}_resuming", message)

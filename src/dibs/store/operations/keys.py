@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dibs.codec import decode, encode
 from dibs.errors import KeyNotFound
+from dibs.json_values import decode, encode
 from dibs.model.checks import check_integer, from_micros, to_micros
 from dibs.model.key import (
     ApiKey,

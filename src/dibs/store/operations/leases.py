@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from dibs.codec import check_name, clean_text, decode, encode
-from dibs.errors import ClaimLost, DibsError, NotYourClaim, TaskNotFound
+from dibs.errors import ClaimLost, DibsError, NotYourClaim, TaskExpired, TaskNotFound
+from dibs.json_values import check_name, clean_text, decode, encode
 from dibs.model.checks import from_micros
 from dibs.model.claim import AnyClaim, ClaimName, ClaimStatus, ProgressReport, Renewed, check_claims, claim_name
 from dibs.model.task import State, Task
@@ -31,7 +31,7 @@ class Leases:
 
     def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
         """Record that tasks that were claimed ahead have started, so that a lost attempt is counted. The result for a
-        lost claim is ClaimLost."""
+        lost claim is ClaimLost, and for a task that has expired TaskExpired."""
         check_claims(claims)
         return Operation("start", lambda: _start(claims))
 
@@ -67,7 +67,19 @@ def _start(claims: Sequence[AnyClaim]) -> Statements[list[DibsError | None]]:
     if not claims:
         return []
     rows = yield Statement("start", rows=by_task([fence(ref) for ref in claims]), words=ALL_TASKS)
-    return (yield from _results_or_errors(claims, dict.fromkeys((row[:3] for row in rows), None)))
+    results = yield from _results_or_errors(claims, dict.fromkeys((row[:3] for row in rows), None))
+    refused = [ref for ref, result in zip(claims, results, strict=True) if result is not None]
+    held = (yield from live_claims(refused)) if refused else set()
+    return [
+        _expired(ref) if claim_name(ref) in held and result is not None else result
+        for ref, result in zip(claims, results, strict=True)
+    ]
+
+
+def _expired(ref: AnyClaim) -> TaskExpired:
+    """The error for a start that was refused although the claim is held."""
+    message = f"Task {ref.task_id} was not started by its expiry."
+    return TaskExpired(message, task_id=ref.task_id, token=ref.token)
 
 
 def _renew(claims: Sequence[AnyClaim], lease: int) -> Statements[list[Renewed | DibsError]]:

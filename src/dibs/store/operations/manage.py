@@ -10,10 +10,23 @@ from dibs.errors import InvalidValue, TaskNotFound, WrongState
 from dibs.model.checks import check_integer, check_names
 from dibs.model.search import ALL_DEAD, BULK_BATCH, REDRIVE_BATCH, DeadFilter
 from dibs.model.task import FINAL, RETRYABLE, SetAside, State, Task
-from dibs.model.workflow import ENDED, STOP_PRUNED, WORKFLOW_STEP, Workflow
-from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
+from dibs.model.workflow import ENDED, STOP_PRUNED, WORKFLOW_STEP, Workflow, WorkflowState
+from dibs.store.operation import (
+    WIDTH,
+    Mode,
+    Operation,
+    ReleaseSavepoint,
+    RollBackToSavepoint,
+    Row,
+    Rows,
+    SetSavepoint,
+    Statement,
+    Statements,
+    limited,
+)
 from dibs.store.operations.advance import WAITING, Advance, CounterChanges
 from dibs.store.operations.filters import DEAD_LETTER_FILTERS, conditions, filter_params
+from dibs.store.operations.graph import Graph
 from dibs.store.operations.rows import read_task
 
 LockedTasks = dict[int, Row]
@@ -23,8 +36,9 @@ LockedTasks = dict[int, Row]
 class Manage:
     """Cancel, retry and discard tasks."""
 
-    def __init__(self, advance: Advance) -> None:
+    def __init__(self, advance: Advance, graph: Graph) -> None:
         self._advance = advance
+        self._graph = graph
 
     def cancel(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
         """Cancel a waiting task at once; request the cancellation of a running task from its worker. `only`: the queues
@@ -76,7 +90,9 @@ class Manage:
                 return (yield from _get(task_id))
             if task.set_aside is SetAside.DISCARDED:
                 yield Statement("restore", {"ids": [task_id]}, change=True)
-            if (yield Statement("retry", {"ids": [task_id], "from_state": task.state.value}, change=True)):
+            rows = yield Statement("retry", {"ids": [task_id], "from_state": task.state.value}, change=True)
+            if rows:
+                yield from _take_back_keys(rows)
                 return (yield from _get(task_id))
 
     def _retry_step(self, task: Task, step: int, only: Sequence[str] | None) -> Statements[None]:
@@ -86,7 +102,8 @@ class Manage:
         if not rows:  # the outer workflow was pruned before its sub-workflow
             raise _cannot_continue(task, None, STOP_PRUNED)
         _, workflow_id, _, _, passed, state, stopping, *_ = rows[0]
-        if passed or stopping == STOP_PRUNED or (stopping is not None and state not in ENDED):
+        finalizing = state == WorkflowState.FINALIZING
+        if passed or stopping == STOP_PRUNED or (stopping is not None and state not in ENDED) or finalizing:
             raise _cannot_continue(task, passed, stopping)
         workflow = yield from self._advance.read_workflow(workflow_id)
         assert workflow is not None
@@ -97,6 +114,7 @@ class Manage:
         changes = CounterChanges()
         if workflow.finished:
             yield from self._advance.reopen(workflow_id, changes)
+            yield from self._graph.renew_finalizers(changes.reopened)
         else:
             rows = yield Statement("unpassed_steps", {"id": workflow_id})
             yield from self._advance.reopen_steps(workflow_id, [row for row in rows if row[0] == step], changes)
@@ -107,7 +125,7 @@ class Manage:
     ) -> Operation[int]:
         """Cancel the tasks among these that can be cancelled and are in the queues `only` and in this state, if given.
         Returns their number."""
-        given = _check_many(ids, only)
+        given = check_many(ids, only)
         return Operation(
             "cancel_many", lambda: self._cancel_many(given, only, state), mode=Mode.TRANSACTION, wakes=True
         )
@@ -124,7 +142,7 @@ class Manage:
     ) -> Operation[int]:
         """Retry the tasks among these that can be retried and are in the queues `only` and in this state, if given.
         Returns their number."""
-        given = _check_many(ids, only)
+        given = check_many(ids, only)
         return Operation("retry_many", lambda: self._retry_many(given, only, state), mode=Mode.TRANSACTION, wakes=True)
 
     def _retry_many(self, ids: list[int], only: Sequence[str] | None, state_only: str | None) -> Statements[int]:
@@ -132,7 +150,10 @@ class Manage:
         moved = yield from self._each(steps, lambda task_id: self._retry(task_id, only))
         yield from _change("restore", plain, State.FAILED)
         for state in (State.FAILED, State.CANCELLED, State.SCHEDULED):
-            moved += yield from _change("retry", plain, state)
+            if ids := [row[0] for row in plain.values() if row[1] == state]:
+                rows = yield Statement("retry", {"ids": ids, "from_state": str(state)}, change=True)
+                yield from _take_back_keys(rows)
+                moved += len(rows)
         return moved
 
     def _lock_many(
@@ -165,7 +186,7 @@ class Manage:
     ) -> Operation[int]:
         """Discard the tasks among these that are in the dead letter, match, and are in the queues `only`, if given.
         Returns their number."""
-        given = _check_many(ids, only)
+        given = check_many(ids, only)
         return Operation("discard_many", lambda: _discard_many(given, which, only), mode=Mode.TRANSACTION)
 
     def discard_some(self, which: DeadFilter, limit: int) -> Operation[int]:
@@ -191,6 +212,7 @@ class Manage:
         if steps == limit:
             return steps
         rows = yield Statement("redrive", given, words=(which, *limited(limit - steps)), change=True)
+        yield from _take_back_keys(rows)
         return steps + len(rows)
 
     def _redrive_steps(self, dead: Statement, only: Sequence[str] | None) -> Statements[int]:
@@ -208,7 +230,8 @@ class Manage:
         return moved
 
 
-def _check_many(ids: Sequence[int], only: Sequence[str] | None) -> list[int]:
+def check_many(ids: Sequence[int], only: Sequence[str] | None) -> list[int]:
+    """The ids of a bulk change, checked, in order."""
     check_names(only, "only", "The queue")
     if len(ids) > BULK_BATCH:
         raise InvalidValue(
@@ -266,6 +289,22 @@ def _not_dead(task: Task) -> WrongState:
 
 def _by_id(rows: Sequence[Row], *, steps: bool) -> LockedTasks:
     return {row[0]: row for row in rows if (row[3] is not None) is steps}
+
+
+def _take_back_keys(retried: Rows) -> Statements[None]:
+    """Bring the keys into force again that ended with these tasks, which are waiting again. A task whose key another
+    task has taken runs without its key: no retry fails because of a key. Each key has a savepoint, because only the
+    unique index knows the keys that other clients are inserting."""
+    for row in retried:
+        if not row[WIDTH]:
+            continue
+        yield SetSavepoint()
+        try:
+            yield Statement("take_back_key", {"id": row[0]})
+        except Exception as error:  # RollBackToSavepoint raises an error again that is not about the key
+            yield RollBackToSavepoint(error)
+        else:
+            yield ReleaseSavepoint()
 
 
 def _change(name: str, tasks: LockedTasks, state: str) -> Statements[int]:

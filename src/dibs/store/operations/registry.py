@@ -9,14 +9,26 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import check_name, decode, encode, encode_params
+from dibs.encoded import is_marked
 from dibs.errors import InvalidValue, TaskTypeNotFound
+from dibs.json_values import check_name, decode, encode, encode_params
 from dibs.model.checks import check_integer, check_names, from_micros
-from dibs.model.registry import STALE_AFTER, Heartbeat, QueueInfo, TaskType, WorkerInfo, WorkerState
+from dibs.model.declaration import RefusedDeclaration
+from dibs.model.registry import (
+    STALE_AFTER,
+    DeclaredSchema,
+    Heartbeat,
+    PausedType,
+    QueueInfo,
+    TaskType,
+    WorkerInfo,
+    WorkerState,
+)
+from dibs.model.upkeep import Pause, PauseScope
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements
-from dibs.store.operations.rows import moment
+from dibs.store.operations.rows import in_order_of_states, moment
 from dibs.store.operations.upkeep import park, unpark
-from dibs.store.operations.validation import SchemaValidation, TypeCache
+from dibs.store.operations.validation import DeclaredSchemasValidation, SchemaValidation, TypeCache
 
 RecordName = tuple[str, str, str]
 """A worker's id, its incarnation, and the queue limit under which its record was written."""
@@ -63,6 +75,8 @@ class Registry:
         check_name(name, "The task type")
         if schema is not None and type(schema) not in (dict, bool):
             raise InvalidValue(f"A JSON Schema is a dict or a bool, not {type(schema).__name__}.")
+        if is_marked(defaults):
+            raise InvalidValue("Defaults cannot be encoded: they are merged with plain params.")
         params: dict[str, Any] = {
             "name": name,
             "schema": None if schema is None else encode(schema, "schema"),
@@ -87,9 +101,27 @@ class Registry:
             if known and _same_type(known[0], params):
                 return _read_type(known[0])
             version = known[0][1] + 1 if known else 1
-            rows = yield Statement("register_type", {**params, "version": version})
+            rows = yield Statement("register_type", {**params, "source": "command", "version": version})
             if rows:  # otherwise another process has registered this version meanwhile: read it
                 return _read_type(rows[0])
+
+    def declare_schemas(self, schemas: Sequence[DeclaredSchema]) -> Operation[Sequence[RefusedDeclaration]]:
+        """Store the schemas that a program declares, and take back those of its types without a schema."""
+        # All processes register types in the order of their names: two that start together do not wait for each other.
+        texts = {each.type: None if each.schema is None else encode(each.schema, "schema") for each in schemas}
+        validation = DeclaredSchemasValidation(dict(sorted(texts.items())))
+        return Operation(
+            "declare_schemas",
+            lambda: _declare_schemas(validation.texts),
+            mode=Mode.TRANSACTION,
+            decode=lambda changed: self._declared(changed, validation.refused),
+            validation=validation,
+        )
+
+    def _declared(self, changed: bool, refused: Mapping[str, InvalidValue]) -> Sequence[RefusedDeclaration]:
+        if changed:
+            self._types.forget()
+        return [RefusedDeclaration("schema", name, error) for name, error in refused.items()]
 
     def get_type(self, name: str, version: int | None) -> Operation[TaskType]:
         """The newest version of a task type, or the given one."""
@@ -110,13 +142,27 @@ class Registry:
         """Stop claims from the queue until it is resumed. Running tasks continue. The first tasks of the queue are
         parked; upkeep parks the others."""
         check_name(queue, "The queue")
-        return Operation("pause", lambda: _pause(queue), mode=Mode.TRANSACTION, wakes=True)
+        return _pausing(Pause(PauseScope.QUEUE, queue))
 
     def resume(self, queue: str) -> Operation[None]:
         """Allow claims from the queue again. The first parked tasks of the queue become claimable in the same
         transaction, so that the next claim takes them in their order; upkeep unparks the others, in the same order."""
         check_name(queue, "The queue")
-        return Operation("resume", lambda: _resume(queue), mode=Mode.TRANSACTION, wakes=True)
+        return _resuming(Pause(PauseScope.QUEUE, queue))
+
+    def pause_type(self, name: str) -> Operation[None]:
+        """Stop claims of tasks of this type until it is resumed, as `pause` does for a queue."""
+        check_name(name, "The task type")
+        return _pausing(Pause(PauseScope.TYPE, name))
+
+    def resume_type(self, name: str) -> Operation[None]:
+        """Allow claims of tasks of this type again, as `resume` does for a queue."""
+        check_name(name, "The task type")
+        return _resuming(Pause(PauseScope.TYPE, name))
+
+    def paused_types(self) -> Operation[list[PausedType]]:
+        """The paused task types by name, registered or not."""
+        return Operation("paused_types", _paused_types, mode=Mode.READ)
 
 
 def _run_statement(statement: Statement) -> Statements[None]:
@@ -180,26 +226,84 @@ def _read_worker(row: Row, newest: int, holds: list[int]) -> WorkerInfo:
 
 
 def _queues() -> Statements[list[QueueInfo]]:
-    paused = {row[0]: row[1] for row in (yield Statement("queues"))}
+    paused = {row[1]: row[2] for row in (yield Statement("pauses")) if row[0] == PauseScope.QUEUE}
     depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
     parked: Counter[str] = Counter()
     for queue, _, state, count, _, _, parked_count in (yield Statement("counts")):
         depth.setdefault(queue, Counter())[state] += count
         parked[queue] += parked_count
     return [
-        QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]), parked[name])
+        QueueInfo(
+            name, paused.get(name) is not None, moment(paused.get(name)), in_order_of_states(depth[name]), parked[name]
+        )
         for name in sorted(depth)
     ]
 
 
-def _pause(queue: str) -> Statements[None]:
-    yield Statement("pause", {"queue": queue})
-    yield from park(queue, PAUSE_BATCH)
+def _pausing(pause: Pause) -> Operation[None]:
+    return Operation("pause", lambda: _pause(pause), mode=Mode.TRANSACTION, wakes=True)
 
 
-def _resume(queue: str) -> Statements[None]:
-    yield Statement("resume", {"queue": queue})
-    yield from unpark(queue, RESUME_BATCH)
+def _pause(pause: Pause) -> Statements[None]:
+    yield Statement("pause", {"scope": pause.scope.value, "name": pause.name})
+    yield from park(pause, PAUSE_BATCH)
+
+
+def _resuming(pause: Pause) -> Operation[None]:
+    return Operation("resume", lambda: _resume(pause), mode=Mode.TRANSACTION, wakes=True)
+
+
+def _resume(pause: Pause) -> Statements[None]:
+    yield Statement("resume", {"scope": pause.scope.value, "name": pause.name})
+    yield from unpark(pause, RESUME_BATCH)
+
+
+def _paused_types() -> Statements[list[PausedType]]:
+    rows = yield Statement("pauses")
+    paused = sorted(row[1:3] for row in rows if row[0] == PauseScope.TYPE and row[2] is not None)
+    return [PausedType(name, from_micros(at)) for name, at in paused]
+
+
+def _declare_schemas(texts: Mapping[str, str | None]) -> Statements[bool]:
+    """Register the schemas that have changed. A program that declares what the store has already writes nothing."""
+    changed = False
+    known = yield from _declared_types()
+    for name, text in texts.items():
+        while versions := _new_versions(known.get(name, ()), text):
+            changed = True
+            if (yield from _register_versions(name, versions)):
+                break
+            known = yield from _declared_types()  # another process has registered this version meanwhile
+    return changed
+
+
+def _declared_types() -> Statements[dict[str, list[Row]]]:
+    known: dict[str, list[Row]] = {}
+    for row in (yield Statement("declared_types")):
+        known.setdefault(row[0], []).append(row)
+    return known
+
+
+def _new_versions(known: Sequence[Row], declared: str | None) -> list[dict[str, Any]]:
+    """The versions to register for a declared schema, given the rows of `declared_types` about its type. A type that
+    was registered by hand before any code declared a schema stays as it is: its newest version is repeated after the
+    declared one, by which the next declaration is compared."""
+    before = [row[2] for row in known if row[4] == "code"]
+    if _canonical(before[-1] if before else None) == _canonical(declared):
+        return []
+    _, version, schema, defaults, _ = known[-1] if known else (None, 0, None, "{}", None)
+    new = [{"version": version + 1, "schema": declared, "defaults": defaults, "source": "code"}]
+    if known and not before:
+        new.append({"version": version + 2, "schema": schema, "defaults": defaults, "source": "command"})
+    return new
+
+
+def _register_versions(name: str, versions: Sequence[dict[str, Any]]) -> Statements[bool]:
+    """False if another process has registered the first version."""
+    for version in versions:
+        if not (yield Statement("register_type", {"name": name, **version})):
+            return False
+    return True
 
 
 def _same_type(row: Row, params: dict[str, Any]) -> bool:
@@ -225,6 +329,6 @@ def _list_types() -> Statements[list[TaskType]]:
 
 
 def _read_type(row: Row) -> TaskType:
-    name, version, schema, defaults, created_at = row
+    name, version, schema, defaults, source, created_at, paused_at = row
     decoded = None if schema is None else decode(schema)
-    return TaskType(name, version, decoded, decode(defaults), from_micros(created_at))
+    return TaskType(name, version, decoded, decode(defaults), from_micros(created_at), moment(paused_at), source)

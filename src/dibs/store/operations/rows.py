@@ -5,35 +5,42 @@ Both engines return the columns of `{{task}}` and `{{workflow}}` in the same ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from dibs.codec import decode, encode, encode_params, fingerprint
+from dibs.json_values import decode, encode, encode_params, fingerprint
 from dibs.model.checks import from_micros, to_micros
 from dibs.model.claim import Claim
 from dibs.model.retry import DEFAULT_BACKOFF, Backoff
-from dibs.model.task import STATES, Failure, NewTask, SetAside, Task
-from dibs.model.workflow import OnFailure, Workflow, WorkflowState
+from dibs.model.task import ALWAYS, STATES, Failure, NewTask, SetAside, Task
+from dibs.model.unique import KeyScope
+from dibs.model.workflow import FinalizeWhen, OnFailure, Workflow, WorkflowState
 from dibs.store.operation import WIDTH, Row, Rows
 
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 
-def read_task(row: Row, start: int = 0, *, deduplicated: bool = False) -> Task:
+SCOPES: dict[str | None, KeyScope] = {None: KeyScope.ALWAYS, **{scope.value: scope for scope in KeyScope}}
+"""The scope of a key by its column."""
+
+
+def read_task(row: Row, start: int = 0, *, deduplicated: bool = False, replaced: bool = False) -> Task:
     """The task in a row whose `{{task}}` columns begin at `start`."""
     (task_id, type_name, queue, state, params, priority, attempts, max_attempts, token, created_at, run_at,
      type_version, timeout, claimed_at, lease_until, finished_at, worker_id, key, cancel_requested, progress,
-     progress_message, result, error, dropped, workflow_id, trace, set_aside,
-     tags) = row[start : start + 28]  # fmt: skip
+     progress_message, result, error, dropped, workflow_id, trace, set_aside, tags, expires_at, key_scope, key_until,
+     limits, group) = row[start : start + 33]  # fmt: skip
     return Task(
         task_id, type_name, queue, STATES[state], decode(params), priority, attempts, max_attempts, token,
         from_micros(created_at), from_micros(run_at), type_version, seconds(timeout), moment(claimed_at),
         moment(lease_until), moment(finished_at), worker_id, key, bool(cancel_requested), progress, progress_message,
         result if result is None else decode(result), error if error is None else _decode_failure(error), deduplicated,
         dropped, workflow_id, trace, set_aside if set_aside is None else SetAside(set_aside),
-        [] if tags is None else decode(tags)  # decode_tags without the call: this is the busiest function of a claim
+        [] if tags is None else decode(tags),  # decode_tags without the call: this is the busiest function of a claim
+        moment(expires_at), None if key is None else SCOPES[key_scope], moment(key_until), replaced,
+        [] if limits is None else decode(limits), group
     )  # fmt: skip
 
 
@@ -54,12 +61,16 @@ def add_tasks(tasks: list[Task], rows: Rows, content: float) -> float:
     return content
 
 
+LIMITED: Any = object()
+"""The last value in the row of a claim that counts towards a limit."""
+
+
 def read_claim(row: Row) -> Claim:
     """The claim in a row of a claim statement: history columns, then the task."""
     task = read_task(row, WIDTH)
     assert task.lease_until is not None
     assert task.worker_id is not None
-    return Claim(task, task.token, task.worker_id, task.lease_until)
+    return Claim(task, task.token, task.worker_id, task.lease_until, row[-1] is LIMITED)
 
 
 def read_claims(rows: Rows) -> list[Claim]:
@@ -76,7 +87,7 @@ def queue_of(row: Row) -> str:
 def read_workflow(row: Row, start: int = 0, *, deduplicated: bool = False) -> Workflow:
     """The workflow in a row whose `{{workflow}}` columns begin at `start`."""
     (workflow_id, name, state, steps, active, ended, failures, created_at, queues, root_id, key, deadline, finished_at,
-     on_failure, stopping, error, step_of, finalizer_id, token, by, until) = row[start : start + 21]  # fmt: skip
+     on_failure, stopping, error, step_of, finalizer_id, token, by, until, when) = row[start : start + 22]  # fmt: skip
     return Workflow(
         id=workflow_id,
         name=name,
@@ -96,6 +107,7 @@ def read_workflow(row: Row, start: int = 0, *, deduplicated: bool = False) -> Wo
         error=read_failure(error),
         step_of=step_of,
         finalizer_id=finalizer_id,
+        finalize_when=FinalizeWhen(when),
         finalization_token=token,
         finalization_by=by,
         finalization_until=moment(until),
@@ -108,6 +120,13 @@ def decode_tags(tags: str | None) -> list[str]:
     return [] if tags is None else decode(tags)
 
 
+def encode_limits(names: Iterable[str]) -> str | None:
+    """The limits of a task as they are stored: a sorted JSON array, NULL for none. Tasks that name the same limits in
+    another order wait in the same backlog."""
+    unique = sorted(set(names))
+    return encode(unique, "limits") if unique else None
+
+
 def encode_tags(tags: Sequence[str]) -> str | None:
     """The tags as they are stored: a JSON array without repetitions, NULL for none."""
     return encode(list(dict.fromkeys(tags))) if tags else None
@@ -116,6 +135,11 @@ def encode_tags(tags: Sequence[str]) -> str | None:
 def read_failure(error: str | None) -> Failure | None:
     """The failure in a column `error`, or None."""
     return None if error is None else _decode_failure(error)
+
+
+def in_order_of_states(counts: Mapping[str, int]) -> dict[str, int]:
+    """The counts of states in the order of the states, so that the same counts always make the same response."""
+    return {state: counts[state] for state in STATES if state in counts}
 
 
 def moment(micros: int | None) -> Any:
@@ -133,7 +157,8 @@ KeyOfQueue = tuple[str, str | None]
 
 
 class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The row of a new task: times in microseconds, params as JSON."""
+    """The row of a new task: times in microseconds, params as JSON. At most one of `expires_at` and `expires_in` is
+    set; where many rows are examined, `row.expires_in is row.expires_at` means that the task does not expire."""
 
     type: str
     queue: str
@@ -150,6 +175,14 @@ class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     key_content: str | None = None
     trace: str | None = None
     tags: str | None = None
+    expires_at: int | None = None
+    expires_in: int | None = None
+    key_scope: str | None = None
+    key_for: int | None = None
+    request: str | None = None
+    limits: str | None = None
+    group_key: str | None = None
+    backlog: str | None = None
 
     @property
     def name(self) -> KeyOfQueue:
@@ -171,13 +204,33 @@ def new_row(task: NewTask) -> NewRow:
         backoff_cap,
         None,
         None if task.timeout is None else round(task.timeout * 1e6),
-        None if task.delay is None else round(task.delay * 1e6),
+        None if task.delay is None else round(task.delay * 1e6) if task.max_delay is None else _limited_delay(task),
         None if task.run_at is None else to_micros(task.run_at),
         key,
         None if key is None else fingerprint(task.type, task.params),
         task.trace,
         encode_tags(tags) if tags else None,
+        None if task.expires_at is None else to_micros(task.expires_at),
+        None if task.expires_in is None else round(task.expires_in * 1e6),
+        None if key is None else _key_scope(task),
+        None if task.key_for is None else round(task.key_for * 1e6),
+        None if key is None else task.request,
+        encode_limits(task.limits) if task.limits else None,
+        task.group,
     )
+
+
+def _limited_delay(task: NewTask) -> int:
+    assert task.delay is not None
+    assert task.max_delay is not None
+    return round(min(task.delay, task.max_delay) * 1e6)
+
+
+def _key_scope(task: NewTask) -> str | None:
+    """The column `key_scope`."""
+    if task.key_for is not None:
+        return KeyScope.UNTIL_TIME.value
+    return None if task.key_scope == ALWAYS else str(task.key_scope)
 
 
 def backoff_micros(backoff: Backoff) -> tuple[int, int]:

@@ -3,28 +3,34 @@
 A process reads the due schedules without any lock. Then one transaction for each moves the schedule to its next tick,
 fenced by the tick that was read, and enqueues the due tasks: of all processes that try, one changes the row. Each task
 has a key made of the schedule's name and the tick, so that even a clock that jumps back does not enqueue a tick again.
+
+With another overlap than "allow", the read also finds a task of the schedule that has not ended. The fence makes that
+finding hold until the tick: see `tick_schedule` in the SQL.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dibs.codec import clean_text, decode, encode, encode_params
 from dibs.errors import DibsError, InvalidValue, KeyConflict, ScheduleNotFound
+from dibs.json_values import clean_text, decode, encode, encode_params
 from dibs.model.checks import from_micros, to_micros
-from dibs.model.cron import next_after, ticks_between
 from dibs.model.retry import Backoff
 from dibs.model.schedule import (
     CatchUp,
     DueSchedule,
     NewSchedule,
+    Overlap,
     Schedule,
     ScheduleSource,
     check_schedule_name,
+    run_key,
     task_of,
 )
-from dibs.model.task import Task
+from dibs.model.task import FINAL, Task
+from dibs.model.timing import Timing
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements
 from dibs.store.operations.enqueue import Enqueue
 from dibs.store.operations.rows import decode_tags, encode_tags, moment, seconds
@@ -43,11 +49,11 @@ class Schedules:
 
     def put_schedule(self, new: NewSchedule, source: ScheduleSource) -> Operation[Schedule]:
         """Store the schedule, or change the schedule of that name. The same schedule again changes nothing. A schedule
-        from code changes a schedule that was set by hand only if the declaration in the code has changed."""
+        from code changes a schedule that was set or removed by hand only if the declaration in the code has changed."""
         if source not in ("code", "command"):
             raise InvalidValue(f"A schedule comes from 'code' or 'command', not from {source!r}.")
         values = _values(new, source)
-        return Operation("put_schedule", lambda: _put(values), mode=Mode.TRANSACTION, wakes=True)
+        return Operation("put_schedule", lambda: _put(values, new.timing), mode=Mode.TRANSACTION, wakes=True)
 
     def list_schedules(self) -> Operation[list[Schedule]]:
         """All schedules, by name."""
@@ -59,9 +65,10 @@ class Schedules:
         return Operation("get_schedule", lambda: _get(name), mode=Mode.READ)
 
     def remove_schedule(self, name: str) -> Operation[None]:
-        """Delete the schedule. Its enqueued tasks stay."""
+        """Delete the schedule. Its enqueued tasks stay. A schedule that code declares is not set again until its
+        declaration changes."""
         check_schedule_name(name)
-        return Operation("remove_schedule", lambda: _remove(name))
+        return Operation("remove_schedule", lambda: _remove(name), mode=Mode.TRANSACTION)
 
     def enable_schedule(self, name: str) -> Operation[Schedule]:
         """Enable a disabled schedule from now on: missed ticks are not caught up."""
@@ -87,7 +94,7 @@ class Schedules:
 
     def _run_schedule(self, name: str, validation: TaskValidation) -> Statements[Task]:
         schedule = yield from _get(name)
-        [task] = yield from self._store_tasks([task_of(schedule)], validation)
+        [task] = yield from self._store_tasks([task_of(schedule, key=run_key(name))], validation)
         return task
 
     def due_schedules(self) -> Operation[list[DueSchedule]]:
@@ -108,57 +115,98 @@ class Schedules:
 
     def _tick(self, due: DueSchedule, validation: TaskValidation) -> Statements[int]:
         try:
-            ticks, next_at = _ticks_to_enqueue(due), _next_after(due.schedule, due.now)
+            ticks, times = _ticks_to_enqueue(due)
         except InvalidValue as error:
             # For example, this machine does not know the time zone. Another machine may: the tick stays due, and the
             # schedule shows the error.
-            yield from _record_tick(due.schedule.name, None, None, error)
+            yield from _record_tick(due.schedule.name, refusal=error)
             return 0
-        rows = yield Statement("tick_schedule", {**_fence(due.schedule), "next_at": next_at})
+        tick = {"tick": to_micros(_due_tick(due)), "overlap": str(due.schedule.overlap)}
+        rows = yield Statement("tick_schedule", {**_fence(due.schedule), **tick, **times})
         if not rows:
             return 0
-        return (yield from self._enqueue_ticks(_read(rows[0]), ticks, validation))
+        return (yield from self._enqueue_ticks(_read(rows[0]), ticks, due.schedule.unfinished_task_id, validation))
 
-    def _enqueue_ticks(self, schedule: Schedule, ticks: list[datetime], validation: TaskValidation) -> Statements[int]:
+    def _enqueue_ticks(
+        self, schedule: Schedule, ticks: list[datetime], unfinished: int | None, validation: TaskValidation
+    ) -> Statements[int]:
+        """Enqueue the tasks of the ticks. With the overlap "skip", only while no task of the schedule is unfinished."""
         enqueued, refusal = 0, None
-        last_at: int | None = None
-        last_task_id: int | None = None
+        last: tuple[datetime, int] | None = None
+        skipped: list[datetime] = []
         for tick in ticks:
+            if schedule.overlap is Overlap.SKIP and unfinished is not None:
+                skipped.append(tick)
+                continue
             try:
                 [task] = yield from self._store_tasks([task_of(schedule, tick)], validation)
             except (InvalidValue, KeyConflict) as error:
                 # A repetition would be refused again: the schedule continues and shows the error.
                 refusal = error
             else:
-                last_at, last_task_id, refusal = to_micros(tick), task.id, None
+                last, refusal = (tick, task.id), None
+                unfinished = None if task.state in FINAL else task.id
                 enqueued += not task.deduplicated
         if ticks:
-            yield from _record_tick(schedule.name, last_at, last_task_id, refusal)
+            yield from _record_tick(schedule.name, last, skipped, refusal)
         return enqueued
 
 
-def _ticks_to_enqueue(due: DueSchedule) -> list[datetime]:
-    schedule, first = due.schedule, due.schedule.next_at
-    limit = CATCH_UP_LIMIT
-    if schedule.catch_up is CatchUp.ONE and due.now - first >= ON_TIME:
-        limit = 1  # several ticks within ON_TIME are not missed ticks: all of them are enqueued
-    elif schedule.catch_up is CatchUp.NONE:
-        first = max(first, due.now - ON_TIME)
-    return ticks_between(schedule.cron, schedule.timezone, first, due.now, limit=limit)
+def _ticks_to_enqueue(due: DueSchedule) -> tuple[list[datetime], dict[str, int | None]]:
+    """The ticks whose tasks are enqueued now, in order, and the tick after them with its due time.
+
+    A tick with the overlap "queue" is not late while it waits for the task before it."""
+    schedule, timing = due.schedule, due.schedule.timing
+    free_at = due.free_at or _due_tick(due)
+
+    def late(tick: datetime) -> timedelta:
+        return due.now - max(timing.due_at(tick), free_at)
+
+    first = _due_tick(due)
+    only_latest = schedule.catch_up is CatchUp.ONE and late(first) >= ON_TIME
+    ticks = timing.due_ticks(first, due.now, 1 if only_latest else CATCH_UP_LIMIT)
+    last = ticks[-1] if ticks else due.now
+    if schedule.catch_up is CatchUp.NONE:
+        ticks = [tick for tick in ticks if late(tick) <= ON_TIME]
+    if schedule.overlap is Overlap.QUEUE and ticks:
+        ticks, last = ticks[:1], ticks[0]
+    return ticks, _times(timing, timing.next_after(last))
 
 
-def _put(values: dict[str, Any]) -> Statements[Schedule]:
+def _due_tick(due: DueSchedule) -> datetime:
+    return due.schedule.next_at or due.now  # a due schedule has a next tick
+
+
+def _times(timing: Timing, tick: datetime | None, prefix: str = "") -> dict[str, int | None]:
+    """The tick and the time at which its task is enqueued, as parameters."""
+    return {
+        f"{prefix}next_at": None if tick is None else to_micros(tick),
+        f"{prefix}due_at": None if tick is None else to_micros(timing.due_at(tick)),
+    }
+
+
+def _put(values: dict[str, Any], timing: Timing) -> Statements[Schedule]:
     while True:
         now, known = yield from _read_by_name(values["name"])
-        if values["source"] == "code" and known is not None and (yield from _is_overridden(known, values)):
-            return (yield from _get(values["name"]))
-        next_at = to_micros(next_after(values["cron"], values["timezone"], now))
-        rows = yield Statement("put_schedule", {**values, "next_at": next_at})
+        if values["source"] == "code":
+            if known is None:
+                yield from _check_not_removed(values)
+            elif (yield from _is_overridden(known, values)):
+                return (yield from _get(values["name"]))
+        times = _times(timing, timing.first_after(now)) | _times(timing, timing.next_after(now), "resumed_")
+        rows = yield Statement("put_schedule", {**values, **times})
         if rows:
             return _read(rows[0])
         _, same = yield from _read_by_name(values["name"])
         if same is not None:  # otherwise another process has removed it meanwhile
             return same
+
+
+def _check_not_removed(values: dict[str, Any]) -> Statements[None]:
+    """Refuse to set a schedule that was removed by hand since the same declaration."""
+    rows = yield Statement("removed_schedule", {"name": values["name"]})
+    if rows and decode(rows[0][0]) == decode(values["declared"]):
+        raise ScheduleNotFound(values["name"])
 
 
 def _is_overridden(known: Schedule, values: dict[str, Any]) -> Statements[bool]:
@@ -178,9 +226,10 @@ def _list() -> Statements[list[Schedule]]:
 
 
 def _remove(name: str) -> Statements[None]:
-    rows = yield Statement("remove_schedule", {"name": name})
-    if not rows:
-        raise ScheduleNotFound(name)
+    for statement in ("remove_schedule", "remove_declared_schedule"):
+        if (yield Statement(statement, {"name": name})):
+            return
+    raise ScheduleNotFound(name)
 
 
 def _enable(name: str) -> Statements[Schedule]:
@@ -190,7 +239,8 @@ def _enable(name: str) -> Statements[Schedule]:
             raise ScheduleNotFound(name)
         if schedule.enabled:
             return schedule
-        rows = yield Statement("enable_schedule", {**_fence(schedule), "next_at": _next_after(schedule, now)})
+        times = _times(schedule.timing, schedule.timing.next_after(now))
+        rows = yield Statement("enable_schedule", {**_fence(schedule), **times})
         if rows:  # otherwise another process changed it between the read and the write: read it again
             return _read(rows[0])
 
@@ -202,7 +252,7 @@ def _disable(name: str) -> Statements[Schedule]:
 
 def _due() -> Statements[list[DueSchedule]]:
     rows = yield Statement("due_schedules")
-    return [DueSchedule(_read(row[1:]), from_micros(row[0])) for row in rows]
+    return [DueSchedule(_read(row[2:]), from_micros(row[0]), moment(row[1])) for row in rows]
 
 
 def _get(name: str) -> Statements[Schedule]:
@@ -217,23 +267,41 @@ def _read_by_name(name: str) -> Statements[tuple[datetime, Schedule | None]]:
     return from_micros(row[0]), None if row[1] is None else _read(row[1:])
 
 
-def _record_tick(name: str, last_at: int | None, last_task_id: int | None, error: DibsError | None) -> Statements[None]:
-    last_error = None if error is None else clean_text(error.message)
-    params = {"name": name, "last_at": last_at, "last_task_id": last_task_id, "last_error": last_error}
+def _record_tick(
+    name: str,
+    last: tuple[datetime, int] | None = None,
+    skipped: Sequence[datetime] = (),
+    refusal: DibsError | None = None,
+) -> Statements[None]:
+    params = {
+        "name": name,
+        "last_at": None if last is None else to_micros(last[0]),
+        "last_task_id": None if last is None else last[1],
+        "last_error": None if refusal is None else clean_text(refusal.message),
+        "skipped": len(skipped),
+        "last_skipped_at": to_micros(skipped[-1]) if skipped else None,
+    }
     yield Statement("record_tick", params)
 
 
-def _next_after(schedule: Schedule, now: datetime) -> int:
-    return to_micros(next_after(schedule.cron, schedule.timezone, now))
-
-
 def _fence(schedule: Schedule) -> dict[str, Any]:
+    return {"name": schedule.name, **_timing_columns(schedule.timing)}
+
+
+def _timing_columns(timing: Timing) -> dict[str, Any]:
     return {
-        "name": schedule.name,
-        "due_at": to_micros(schedule.next_at),
-        "cron": schedule.cron,
-        "timezone": schedule.timezone,
+        "cron": timing.cron,
+        "timezone": timing.timezone,
+        "every": None if timing.every is None else round(timing.every * 1e6),
+        "at": _micros(timing.at),
+        "jitter": round(timing.jitter * 1e6),
+        "start_at": _micros(timing.start_at),
+        "end_at": _micros(timing.end_at),
     }
+
+
+def _micros(value: datetime | None) -> int | None:
+    return None if value is None else to_micros(value)
 
 
 def _values(new: NewSchedule, source: ScheduleSource) -> dict[str, Any]:
@@ -245,16 +313,36 @@ def _declaration(new: NewSchedule) -> str:
     declared = {name: getattr(new, name) for name in ("cron", "timezone", "type", "params", "queue", "priority")}
     declared |= {"catch_up": str(new.catch_up), "max_attempts": new.max_attempts, "timeout": new.timeout}
     declared |= {"backoff_base": new.backoff.base, "backoff_cap": new.backoff.cap, "tags": list(new.tags)}
+    declared |= _declared_timing(new)
+    if new.expires_in is not None:
+        declared["expires_in"] = new.expires_in
+    if new.limits:
+        declared["limits"] = list(new.limits)
+    if new.group is not None:
+        declared["group"] = new.group
     if new.enabled is not None:
         declared["enabled"] = new.enabled
     return encode(declared, "declared")
 
 
+def _declared_timing(new: NewSchedule) -> dict[str, Any]:
+    """The values that only some schedules have."""
+    times = {"at": new.at, "start_at": new.start_at, "end_at": new.end_at}
+    given: dict[str, Any] = {name: value.astimezone(UTC).isoformat() for name, value in times.items() if value}
+    if new.every is not None:
+        given["every"] = float(new.every)
+    if new.jitter:
+        given["jitter"] = float(new.jitter)
+    if new.overlap != Overlap.ALLOW:
+        given["overlap"] = str(new.overlap)
+    return given
+
+
 def _columns(new: NewSchedule) -> dict[str, Any]:
     return {
+        **_timing_columns(new.timing),
         "name": new.name,
-        "cron": new.cron,
-        "timezone": new.timezone,
+        "overlap": str(new.overlap),
         "catch_up": str(new.catch_up),
         "enabled": new.enabled,
         "type": new.type,
@@ -266,12 +354,17 @@ def _columns(new: NewSchedule) -> dict[str, Any]:
         "backoff_base": round(new.backoff.base * 1e6),
         "backoff_cap": round(new.backoff.cap * 1e6),
         "tags": encode_tags(new.tags),
+        "expires_in": None if new.expires_in is None else round(new.expires_in * 1e6),
+        "limits": encode(list(dict.fromkeys(new.limits)), "limits") if new.limits else None,
+        "group_key": new.group,
     }
 
 
 def _read(row: Row) -> Schedule:
     (name, cron, timezone, catch_up, enabled, type_name, params, queue, priority, max_attempts, timeout, base, cap,
-     source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags, declared) = row  # fmt: skip
+     source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags, declared,
+     expires_in, limits, group, every, at, jitter, start_at, end_at, overlap, due_at, skipped, last_skipped_at,
+     unfinished_task_id) = row  # fmt: skip
     return Schedule(
         name=name,
         cron=cron,
@@ -286,7 +379,7 @@ def _read(row: Row) -> Schedule:
         timeout=seconds(timeout),
         backoff=Backoff(base / 1e6, cap / 1e6),
         source=source,
-        next_at=from_micros(next_at),
+        next_at=moment(next_at),
         created_at=from_micros(created_at),
         updated_at=from_micros(updated_at),
         last_at=moment(last_at),
@@ -294,4 +387,17 @@ def _read(row: Row) -> Schedule:
         last_error=last_error,
         tags=decode_tags(tags),
         declared=None if declared is None else decode(declared),
+        expires_in=seconds(expires_in),
+        limits=[] if limits is None else decode(limits),
+        group=group,
+        every=seconds(every),
+        at=moment(at),
+        jitter=jitter / 1e6,
+        start_at=moment(start_at),
+        end_at=moment(end_at),
+        overlap=Overlap(overlap),
+        due_at=moment(due_at),
+        skipped=skipped,
+        last_skipped_at=moment(last_skipped_at),
+        unfinished_task_id=unfinished_task_id,
     )

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from dibs.codec import encode
+from dibs.json_values import encode
 from dibs.model import search
 from dibs.model.checks import check_integer, from_micros
 from dibs.model.search import MAX_ID, SEARCH_SPAN, FoundTasks, TaskPage, TaskSearch, TaskSummary
@@ -22,6 +22,7 @@ from dibs.model.task import STATES, State, Task
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
 from dibs.store.operations.filters import SEARCH_FILTERS, conditions, filter_params
 from dibs.store.operations.rows import add_tasks, decode_tags, moment
+from dibs.store.operations.stream_indexes import existing_indexes
 
 CLOCK_TOLERANCE = 3600 * 1_000_000
 """Microseconds by which the times of creation may differ from the order of the ids, because a clock was set back."""
@@ -47,16 +48,38 @@ _BY_STATE: dict[State, _IndexUse] = {
 """Blocked tasks have no index of their own: they are found among the open steps (`few_blocked`). For pending tasks see
 `_pending_rows`."""
 
-_PARKED: _IndexUse = ("dibs_tasks_parked", "{{is_parked}} {{conditions}}", "queue, priority DESC, id")
 _CLAIMABLE: dict[str | None, _IndexUse] = {
     "queue": ("dibs_tasks_by_queue", "{{claimable}} {{conditions}}", "queue, priority DESC, {{age_in_stream}}"),
     "type": ("dibs_tasks_by_type", "{{claimable}} {{conditions}}", "type, priority DESC, {{age_in_stream}}"),
     None: ("dibs_tasks_by_age", "{{claimable}}", "id"),
 }
-"""Pending tasks are claimable or parked, each with indexes of their own: by the filter that the index begins with."""
+"""Pending tasks are claimable, parked or in a backlog, each with indexes of their own. These are for claimable tasks,
+by the filter that the index begins with. Only the last one exists in every store (see stream_indexes.py)."""
+
+_PARKED: dict[str, tuple[_IndexUse, _IndexUse]] = {
+    "queue": (
+        ("dibs_tasks_parked", "{{is_parked}} AND type_parked = false AND {{pause_name}} = :queue", "priority DESC, id"),
+        ("dibs_tasks_parked", "{{is_parked}} AND type_parked = false", "{{pause_name}}, priority DESC, id"),
+    ),
+    "type": (
+        ("dibs_tasks_parked", "{{is_parked}} AND type_parked = true AND {{pause_name}} = :type", "priority DESC, id"),
+        ("dibs_tasks_parked", "{{is_parked}} AND type_parked = true", "{{pause_name}}, priority DESC, id"),
+    ),
+}
+"""Parked tasks by the pause for which they are parked, with and without the filter of its name."""
+
+_IN_BACKLOGS: _IndexUse = (
+    "dibs_tasks_backlog",
+    "state = 'pending' AND backlog IS NOT NULL",
+    "backlog, priority DESC, id",
+)
 
 _DEAD: _IndexUse = ("dibs_tasks_dead", "state = 'failed' AND set_aside IS NULL", "finished_at DESC")
-_WITH_KEY: _IndexUse = ("dibs_tasks_key", "key = :key", "key, queue")
+_WITH_KEY: tuple[_IndexUse, ...] = (
+    ("dibs_tasks_key", "key = :key AND key_scope IS NULL", "key, queue"),
+    ("dibs_tasks_scoped_keys", "key = :key AND key_scope IS NOT NULL", "key, queue, key_request"),
+)
+"""A task is in one of these indexes, whether its key is in force or has ended."""
 _CONDITIONS = ("state_of_row", *SEARCH_FILTERS)
 
 
@@ -155,7 +178,9 @@ def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Statements[list[
 def _candidate_rows(which: TaskSearch, given: Mapping[str, Any]) -> Statements[Rows]:
     state = STATES[which.state] if which.state else State.FAILED
     if which.key is not None:
-        return (yield _few_tasks(_WITH_KEY, given))
+        always, scoped = _WITH_KEY
+        found = yield _few_tasks(always, given)
+        return [*found, *(yield _few_tasks(scoped, given))]
     if state is State.BLOCKED:
         return (yield Statement("few_blocked", words=limited(MAX_CANDIDATES + 1)))
     if state is State.PENDING:
@@ -164,13 +189,22 @@ def _candidate_rows(which: TaskSearch, given: Mapping[str, Any]) -> Statements[R
 
 
 def _pending_rows(given: Mapping[str, Any]) -> Statements[Rows]:
-    by_queue, by_type = given["queue"] is not None, given["type"] is not None
-    column = "queue" if by_queue else "type" if by_type else None
-    claimable = yield _few_tasks(_CLAIMABLE[column], given, column)
-    if by_queue and by_type and len(claimable) > MAX_CANDIDATES:  # the queue has many tasks, but the type may have few
-        claimable = yield _few_tasks(_CLAIMABLE["type"], given, "type")
-    parked = yield _few_tasks(_PARKED, given, "queue" if by_queue else None)
-    return [*claimable, *parked]
+    indexed = yield from _indexed_filters(given)
+    claimable = yield _few_tasks(_CLAIMABLE[indexed[0]], given, indexed[0])
+    if len(claimable) > MAX_CANDIDATES and len(indexed) > 1:  # the queue has many tasks, but the type may have few
+        claimable = yield _few_tasks(_CLAIMABLE[indexed[1]], given, indexed[1])
+    found = [*claimable]
+    for column, (of_one, of_all) in _PARKED.items():
+        found += yield _few_tasks(of_all if given[column] is None else of_one, given)
+    found += yield _few_tasks(_IN_BACKLOGS, given)
+    return found
+
+
+def _indexed_filters(given: Mapping[str, Any]) -> Statements[list[str | None]]:
+    """The filters for which an index exists; [None] if there are none."""
+    columns = [column for column in ("queue", "type") if given[column] is not None]
+    existing = (yield from existing_indexes()) if columns else frozenset()
+    return [column for column in columns if _CLAIMABLE[column][0] in existing] or [None]
 
 
 def _few_tasks(index_use: _IndexUse, given: Mapping[str, Any], column: str | None = None) -> Statement:

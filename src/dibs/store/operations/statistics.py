@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from dibs.codec import decode
+from dibs.json_values import decode
 from dibs.model.checks import check_integer, check_names, from_micros
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import (
@@ -36,12 +37,12 @@ from dibs.model.statistics import (
     without_numbers,
 )
 from dibs.model.task import STATES, Event, State
-from dibs.model.upkeep import BATCH
+from dibs.model.upkeep import BATCH, PauseScope
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
 from dibs.store.operations.dialect import Dialect
 from dibs.store.operations.filters import conditions, quoted_tags
 from dibs.store.operations.registry import list_workers
-from dibs.store.operations.rows import seconds
+from dibs.store.operations.rows import in_order_of_states, seconds
 
 RECENT = 1000
 """The number of completed tasks from which latencies are computed."""
@@ -130,9 +131,17 @@ class Statistics:
         [(at,)] = yield Statement("clock")
         return ChangesSince(at, progress)
 
+    def claims_behind(self) -> Operation[dict[str, float]]:
+        """By how many claims a group of each fair queue is behind its share, where one is."""
+        return Operation("claims_behind", _claims_behind, mode=Mode.READ)
+
     def database_health(self) -> Operation[DatabaseHealth]:
         """The size of the database, and what keeps its engine from cleaning up."""
         return Operation("database_health", self._dialect.database_health, mode=Mode.READ)
+
+
+def _claims_behind() -> Statements[dict[str, float]]:
+    return dict((yield Statement("claims_behind")))
 
 
 def _stats(queues: Sequence[str] | None) -> Statements[Stats]:
@@ -159,7 +168,7 @@ def _sum(counts: list[Row], key: Any) -> dict[str, int]:
     total: Counter[str] = Counter()
     for row in counts:
         total[key(row)] += row[3]
-    return dict(total)
+    return in_order_of_states(total)
 
 
 def _sum_nested(counts: list[Row], column: int) -> dict[str, dict[str, int]]:
@@ -198,10 +207,9 @@ def read_counts(rows: Rows) -> list[TaskCount]:
 
 def read_transition(row: Row) -> TransitionCount:
     """The count of transitions in a row of `moves`."""
-    queue, event, from_state, to_state, count, _ = row
-    return TransitionCount(
-        queue, Event(event), None if from_state is None else STATES[from_state], STATES[to_state], count
-    )
+    queue, event, from_state, to_state, from_queue, count, _ = row
+    before = None if from_state is None else STATES[from_state]
+    return TransitionCount(queue, Event(event), before, STATES[to_state], count, from_queue)
 
 
 def _latencies(queues: Sequence[str] | None, limit: int) -> Statements[Latencies]:
@@ -288,7 +296,12 @@ def _finished(window: int, queues: Sequence[str] | None) -> Statements[dict[str,
 
 def _workers_and_pauses() -> Statements[WorkersAndPauses]:
     workers = yield Statement("workers")
-    queues = yield Statement("queues")
-    paused = {name: from_micros(at) for name, at, _ in queues if at is not None}
-    resuming = frozenset(name for name, at, parked in queues if at is None and parked)
-    return WorkersAndPauses(list_workers(workers), paused, resuming)
+    pauses = yield Statement("pauses")
+    paused: dict[str, dict[str, datetime]] = {scope: {} for scope in PauseScope}
+    for scope, name, at, _ in pauses:
+        if at is not None:
+            paused[scope][name] = from_micros(at)
+    resuming = (name for scope, name, at, parked in pauses if scope == PauseScope.QUEUE and at is None and parked)
+    return WorkersAndPauses(
+        list_workers(workers), paused[PauseScope.QUEUE], frozenset(resuming), paused[PauseScope.TYPE]
+    )

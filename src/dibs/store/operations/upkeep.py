@@ -14,21 +14,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dibs.codec import decode
+from dibs.json_values import decode
 from dibs.model.checks import check_names
+from dibs.model.claim import Order
 from dibs.model.retention import DAY, FINISHED, Records, Rules
-from dibs.model.task import FINAL
-from dibs.model.upkeep import BATCH, NEWEST, OLDEST, Pruned, PrunePosition, QueuesToPark
+from dibs.model.task import EXPIRED, FINAL, LEASE_LOST, State
+from dibs.model.upkeep import BATCH, NEWEST, OLDEST, Pause, PauseScope, PausesToPark, Pruned, PrunePosition
 from dibs.model.workflow import STOP_DEADLINE
 from dibs.store.contract import Observer
-from dibs.store.operation import WIDTH, Mode, Operation, Row, Statement, Statements, limited
-from dibs.store.operations.advance import Advance, CounterChanges
+from dibs.store.operation import WIDTH, Mode, Operation, Row, Rows, Statement, Statements, limited
+from dibs.store.operations.advance import WAITING, Advance, CounterChanges
 from dibs.store.operations.dialect import Dialect
+from dibs.store.operations.limits import return_permits_of_deleted
 from dibs.store.operations.retention import read_rules
+from dibs.store.operations.stream_indexes import QUEUE, TYPE, existing_indexes, stream_index
 
 SWEEP_BATCH = 100
-PARK_QUEUES = 10
-"""Queues that one batch parks or unparks tasks of."""
+PARK_REACH = 2000
+"""The number of tasks at the head of the store among which those of a paused queue or type are found without an index
+of streams."""
+
+PARK_PAUSES = 10
+"""Pauses that one batch parks or unparks tasks for."""
 
 RANDOM_ORDER_KEPT = round(DAY * 1e6)
 """Microseconds after its last claim until a random order ends."""
@@ -42,7 +49,11 @@ SAMPLES_KEPT = round(8 * DAY * 1e6)
 WORKFLOW_BATCH = 100
 """Workflows that one batch expires, mends or deletes."""
 
-LEASE_LOST = '{"type":"LeaseLost","message":"The lease ran out: the worker died, froze or lost its connection."}'
+TASK_EXPIRED = f'{{"type":"{EXPIRED}","message":"The task was not started by its expiry."}}'
+
+ERROR_OF_LOST_LEASE = (
+    f'{{"type":"{LEASE_LOST}","message":"The lease ran out: the worker died, froze or lost its connection."}}'
+)
 
 
 class Upkeep:
@@ -80,7 +91,7 @@ class Upkeep:
             return 0
         yield from self._advance.lock_steps(ids)
         words = (("which", "{{with_these_ids}}"), *limited(limit))
-        rows = yield Statement("recover", {"error": LEASE_LOST, "ids": ids}, words=words, change=True)
+        rows = yield Statement("recover", {"error": ERROR_OF_LOST_LEASE, "ids": ids}, words=words, change=True)
         ignored: set[int] = set()
         yield from self._dialect.clear_holders(rows)
         yield from self._advance.advance([row[0] for row in rows if row[3] in FINAL], ignored=ignored)
@@ -90,29 +101,61 @@ class Upkeep:
     def recover_some(self, limit: int = SWEEP_BATCH) -> Statements[int]:
         """The statements of `recover` except for steps that end with their lease, for claims that sweep."""
         words = (("which", "{{except_ending_steps}}"), *limited(limit))
-        rows = yield Statement("recover", {"error": LEASE_LOST}, words=words, change=True)
+        rows = yield Statement("recover", {"error": ERROR_OF_LOST_LEASE}, words=words, change=True)
         if rows:
             self._observer.moved(rows)
             yield from self._dialect.clear_holders(rows)
         return len(rows)
 
-    def queues_to_park(self) -> Operation[QueuesToPark]:
-        """Some of the paused queues with tasks to park, and of the resumed queues with tasks to unpark."""
-        return Operation("queues_to_park", _queues_to_park, mode=Mode.READ)
+    def expire_tasks(self, limit: int = BATCH) -> Operation[int]:
+        """Cancel waiting tasks that were not started by their expiry."""
+        return Operation("expire_tasks", lambda: self._expire_tasks(limit), mode=Mode.TRANSACTION, wakes=True)
 
-    def park(self, queue: str, limit: int = BATCH) -> Operation[int]:
-        """Take the first tasks of a paused queue out of the indexes that claims read."""
-        return Operation("park", lambda: park(queue, limit), mode=Mode.TRANSACTION)
+    def _expire_tasks(self, limit: int) -> Statements[int]:
+        """Lock the workflows of steps before any task is locked."""
+        late = yield Statement("expired", words=limited(limit))
+        if not late:
+            return 0
+        steps = [row[0] for row in late if row[2] is not None]
+        if steps:
+            yield from self._advance.lock_steps(steps)
+        rows = yield from self._expire_these(late, WAITING)
+        yield from self._advance.advance_each([row[0] for row in rows if row[0] in steps])
+        return len(rows)
 
-    def unpark(self, queue: str, limit: int = BATCH) -> Operation[int]:
-        """Put the first parked tasks of a queue that is not paused back into the indexes that claims read."""
-        return Operation("unpark", lambda: unpark(queue, limit), mode=Mode.TRANSACTION, wakes=True)
+    def expire_some(self, limit: int = SWEEP_BATCH) -> Statements[int]:
+        """The statements of `expire_tasks` for pending tasks that are no steps, for claims that sweep."""
+        late = yield Statement("expired", words=limited(limit))
+        rows = yield from self._expire_these([row for row in late if row[2] is None], (State.PENDING,))
+        return len(rows)
+
+    def _expire_these(self, late: Rows, states: Sequence[str]) -> Statements[Rows]:
+        """Cancel the expired tasks among these that wait in one of the states."""
+        rows: Rows = []
+        for state in states:
+            if ids := [row[0] for row in late if row[1] == state]:
+                given = {"ids": ids, "from_state": str(state), "error": TASK_EXPIRED}
+                rows += yield Statement("expire", given, change=True)
+        self._observer.moved(rows)
+        return rows
+
+    def pauses_to_park(self) -> Operation[PausesToPark]:
+        """Some of the pauses with tasks to park, and of the pauses that have ended with tasks to unpark."""
+        return Operation("pauses_to_park", _pauses_to_park, mode=Mode.READ)
+
+    def park(self, pause: Pause, limit: int = BATCH) -> Operation[int]:
+        """Take the first tasks of a paused queue or type out of the indexes that claims read."""
+        return Operation("park", lambda: park(pause, limit), mode=Mode.TRANSACTION)
+
+    def unpark(self, pause: Pause, limit: int = BATCH) -> Operation[int]:
+        """Put the first tasks that are parked for a pause that has ended back into the indexes that claims read."""
+        return Operation("unpark", lambda: unpark(pause, limit), mode=Mode.TRANSACTION, wakes=True)
 
     def unpark_some(self, limit: int = SWEEP_BATCH) -> Statements[int]:
-        """Unpark tasks of the first resumed queues, for claims that sweep."""
+        """Unpark tasks of the first pauses that have ended, for claims that sweep."""
         unparked = 0
-        for (queue,) in (yield Statement("queues_to_unpark", words=limited(PARK_QUEUES))):
-            unparked += yield from unpark(queue, limit)
+        for row in (yield Statement("pauses_to_unpark", words=limited(PARK_PAUSES))):
+            unparked += yield from unpark(_pause(row), limit)
         return unparked
 
     def end_random_orders(self) -> Operation[int]:
@@ -162,8 +205,8 @@ class Upkeep:
         return Operation("prune", lambda: _prune(limit, after), mode=Mode.TRANSACTION)
 
     def prune_history(self, limit: int = BATCH) -> Operation[int]:
-        """Delete history past its retention, oldest first; and records of the dashboard that are no longer needed:
-        expired sessions, samples older than a week."""
+        """Delete history past its retention, oldest first; and records that are no longer needed: keys that were kept
+        until now, expired sessions, samples older than a week."""
         return Operation("prune_history", lambda: _prune_history(limit))
 
     def prune_workers(self) -> Operation[int]:
@@ -171,26 +214,61 @@ class Upkeep:
         return Operation("prune_workers", _prune_workers)
 
 
-def _queues_to_park() -> Statements[QueuesToPark]:
-    paused = yield Statement("queues_to_park", words=limited(PARK_QUEUES))
-    resumed = yield Statement("queues_to_unpark", words=limited(PARK_QUEUES))
-    return QueuesToPark(paused=[row[0] for row in paused], resumed=[row[0] for row in resumed])
+def _pauses_to_park() -> Statements[PausesToPark]:
+    resumed = yield Statement("pauses_to_unpark", words=limited(PARK_PAUSES))
+    scopes = {row[0] for row in (yield Statement("scopes_paused"))}
+    paused: list[Pause] = []
+    missing_index = None
+    for scope in PauseScope:
+        if scope in scopes:
+            some, missing = yield from _pauses_of_scope_to_park(scope)
+            paused += some
+            missing_index = missing_index or missing
+    return PausesToPark(paused, [_pause(row) for row in resumed], missing_index)
 
 
-def park(queue: str, limit: int) -> Statements[int]:
-    """Park the first claimable tasks of the queue. Safe: `park` checks under the lock of the queue's row that the queue
-    is paused, and `resume` writes this row."""
-    rows = yield Statement("park", {"queue": queue}, words=limited(limit))
-    if rows:
-        yield Statement("note_parked", {"queue": queue})
+def _pauses_of_scope_to_park(scope: PauseScope) -> Statements[tuple[list[Pause], str | None]]:
+    """Some pauses with tasks to park, and the missing index."""
+    has_index = yield from _has_index(scope)
+    which = "{{pauses_with_tasks}}" if has_index else "{{pauses_within_reach}}"
+    words = (("which", which), ("column", scope.value), ("reach", f"{PARK_REACH:d}"), *limited(PARK_PAUSES))
+    rows = yield Statement("pauses_to_park", {"scope": scope.value}, words=words)
+    is_cut = not has_index and (yield Statement("beyond_reach", words=(("reach", f"{PARK_REACH:d}"),)))
+    return [_pause(row) for row in rows], _INDEXES[scope] if is_cut else None
+
+
+_INDEXES = {
+    PauseScope.QUEUE: stream_index(QUEUE, Order.PRIORITY),
+    PauseScope.TYPE: stream_index(TYPE, Order.PRIORITY),
+}
+"""The index in which the tasks of a paused queue or type are found, if the store has it."""
+
+
+def _has_index(scope: PauseScope) -> Statements[bool]:
+    return _INDEXES[scope] in (yield from existing_indexes())
+
+
+def _pause(row: Row) -> Pause:
+    return Pause(PauseScope(row[0]), row[1])
+
+
+def park(pause: Pause, limit: int) -> Statements[int]:
+    """Park the first claimable tasks of the queue or type. Safe: `park` checks under the lock of the pause's row that
+    the pause holds, and `resume` writes this row."""
+    which = "{{first_in_stream}}" if (yield from _has_index(pause.scope)) else "{{first_within_reach}}"
+    words = (("tasks_to_park", which), ("column", pause.scope.value), ("reach", f"{PARK_REACH:d}"), *limited(limit))
+    rows = yield Statement("park", {"scope": pause.scope.value, "name": pause.name}, words=words)
     return len(rows)
 
 
-def unpark(queue: str, limit: int) -> Statements[int]:
-    """Unpark the first parked tasks of the queue, unless the queue is paused."""
-    rows = yield Statement("unpark", {"queue": queue}, words=limited(limit))
+def unpark(pause: Pause, limit: int) -> Statements[int]:
+    """Unpark the first tasks that are parked for this pause, unless it holds. Tasks that have another pause are parked
+    for that one from now on."""
+    given = {"scope": pause.scope.value, "name": pause.name, "by_type": pause.scope is PauseScope.TYPE}
+    words = (("other_column", pause.scope.other.value), *limited(limit))
+    rows = yield Statement("unpark", {**given, "other": pause.scope.other.value}, words=words)
     if len(rows) < limit:
-        yield Statement("note_unparked", {"queue": queue})
+        yield Statement("note_unparked", given)
     return len(rows)
 
 
@@ -207,10 +285,13 @@ def _prune_history(limit: int) -> Statements[int]:
         for name in ("prune_history", "prune_attempts"):
             rows = yield Statement(name, {"kept": micros(keep)}, words=limited(limit))
             pruned += len(rows)
+            if rows and name == "prune_history":
+                yield Statement("note_pruned", {"last": max(row[0] for row in rows)})
+    kept_keys = yield Statement("prune_kept_keys", words=limited(limit))
     yield Statement("prune_sessions", words=limited(limit))
     [[now]] = yield Statement("clock")
     yield Statement("prune_samples", {"before": now - SAMPLES_KEPT}, words=limited(limit))
-    return pruned
+    return max(pruned, len(kept_keys))
 
 
 def _next_due(only: Sequence[str] | None) -> Statements[float | None]:
@@ -244,38 +325,45 @@ def _prune(limit: int, position: PrunePosition | None) -> Statements[Pruned]:
     if position is None or position.rules != rules.checksum:
         position = PrunePosition(rules.checksum)
     count, at, done = 0, {}, list(position.done)
+    gone: list[Row] = []
     for records in FINISHED:
         if records not in done:
-            deleted, next_at = yield from _prune_tasks(rules, records, limit, position.at.get(records, OLDEST))
+            deleted, next_at = yield from _prune_tasks(rules, records, limit, position.at.get(records, OLDEST), gone)
             count += deleted
             if next_at is None:
                 done.append(records.value)
             else:
                 at[records.value] = next_at
         if (workflows := f"{records} workflows") not in done:
-            deleted, complete = yield from _prune_workflows(rules, records, limit)
+            deleted, complete = yield from _prune_workflows(rules, records, limit, gone)
             count += deleted
             if complete:
                 done.append(workflows)
+    yield from return_permits_of_deleted([row[WIDTH] for row in gone])
     if len(done) == 2 * len(FINISHED):
         return Pruned(count)
     return Pruned(count, PrunePosition(rules.checksum, at, tuple(done)))
 
 
-def _prune_tasks(rules: Rules, records: Records, limit: int, after: int) -> Statements[tuple[int, int | None]]:
-    """Returns the number of deleted tasks, and the time at which the next batch begins (None: no task is left)."""
+def _prune_tasks(
+    rules: Rules, records: Records, limit: int, after: int, gone: list[Row]
+) -> Statements[tuple[int, int | None]]:
+    """Returns the number of deleted tasks, and the time at which the next batch begins (None: no task is left). The
+    rows of the deleted tasks are added to `gone`."""
     shortest = rules.shortest(records)
     if shortest is None:
         return 0, None
     if rules.are_uniform(records):
         given = {"state": records.value, "kept": micros(shortest)}
         rows = yield Statement("prune", given, words=limited(limit), change=True)
-        yield from _delete_checkpoints(rows)
+        yield from _tidy_after(rows, records, gone)
         return len(rows), OLDEST if len(rows) == limit else None
-    return (yield from _walk(rules, records, limit, after))
+    return (yield from _walk(rules, records, limit, after, gone))
 
 
-def _walk(rules: Rules, records: Records, limit: int, after: int) -> Statements[tuple[int, int | None]]:
+def _walk(
+    rules: Rules, records: Records, limit: int, after: int, gone: list[Row]
+) -> Statements[tuple[int, int | None]]:
     """Delete the tasks that are past their own retention in the stretch after this moment. The end of the stretch is
     read first: a task that is committed meanwhile makes the stretch longer, and cannot be passed over. Tasks that
     finished in the same microsecond, in one batch, are never divided between two stretches."""
@@ -287,18 +375,23 @@ def _walk(rules: Rules, records: Records, limit: int, after: int) -> Statements[
     until = ends[0][0] if ends else NEWEST
     given |= {"until": until, "shortest": micros(shortest), "kept": None if default is None else micros(default)}
     rows = yield Statement("prune_walked", given, words=limited(limit), change=True)
-    yield from _delete_checkpoints(rows)
+    yield from _tidy_after(rows, records, gone)
     if len(rows) == limit:  # the next batch reads the rest, with tasks of the same microsecond
-        return limit, max(row[WIDTH] for row in rows) - 1
+        return limit, max(row[WIDTH + 1] for row in rows) - 1
     return len(rows), until if ends else None
 
 
-def _delete_checkpoints(rows: Sequence[Row]) -> Statements[None]:
-    if rows:
-        yield Statement("delete_checkpoints", {"ids": [row[0] for row in rows]})
+def _tidy_after(pruned: Sequence[Row], records: Records, gone: list[Row]) -> Statements[None]:
+    """What has to follow the deletion of these tasks in its transaction; their rows are added to `gone`."""
+    gone += pruned
+    if pruned:
+        ids = {"ids": [row[0] for row in pruned]}
+        yield Statement("delete_checkpoints", ids)
+        yield Statement("delete_log_lines", ids)
+        yield Statement("note_pruned_keys", {**ids, "state": records.value})
 
 
-def _prune_workflows(rules: Rules, records: Records, limit: int) -> Statements[tuple[int, bool]]:
+def _prune_workflows(rules: Rules, records: Records, limit: int, gone: list[Row]) -> Statements[tuple[int, bool]]:
     """Delete the oldest workflows with all their steps; of large workflows as many steps as one batch may hold. What is
     left of those cannot be retried. The number of rows deleted, and whether no workflow is left to delete."""
     old = yield from _old_workflows(rules, records)
@@ -306,9 +399,10 @@ def _prune_workflows(rules: Rules, records: Records, limit: int) -> Statements[t
         return 0, True
     roots = {"ids": old}
     rows = yield Statement("prune_steps", roots, words=limited(limit), change=True)
-    gone = {"ids": [row[0] for row in rows]}
-    for name in ("delete_edges", "delete_checkpoints", "delete_steps"):
-        yield Statement(name, gone)
+    gone += rows
+    steps = {"ids": [row[0] for row in rows]}
+    for name in ("delete_edges", "delete_checkpoints", "delete_log_lines", "delete_steps"):
+        yield Statement(name, steps)
     if len(rows) == limit:
         yield Statement("mark_pruned", roots)
         return limit, False

@@ -22,8 +22,9 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import decode, encode_params
+from dibs.encoded import is_encoded
 from dibs.errors import InvalidValue, SchemaViolation, ValidationTooSlow
+from dibs.json_values import decode, encode_params
 from dibs.model.task import NewTask
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements
 from dibs.store.operations.rows import NewRow, new_row
@@ -54,9 +55,12 @@ class TaskToStore:
         self.error: InvalidValue | None = None
 
     def validate(self, types: Types, until: float | None) -> None:
-        """Add the defaults of the type to the params, and validate them."""
+        """Add the defaults of the type to the params, and validate them. Encoded params stay as they are."""
         self.row, self.error = self.sent, None
-        if (known := types.get(self.task.type)) is None:
+        if (known := types.get(self.task.type)) is None or is_encoded(self.task.params):
+            return
+        if known.trusts(self.task):
+            self.row = msgspec.structs.replace(self.sent, type_version=known.version)
             return
         params = known.fill_in(self.task.params)
         text = encode_params(params)
@@ -66,7 +70,9 @@ class TaskToStore:
     def work(self, types: Types) -> float:
         """The estimated work of `validate`."""
         known, size = types.get(self.task.type), len(self.sent.params)
-        return 0.0 if known is None else size + known.work(self.task.params, size)
+        if known is None or known.trusts(self.task) or is_encoded(self.task.params):
+            return 0.0
+        return size + known.work(self.task.params, size)
 
 
 class NotValidated(Exception):
@@ -162,10 +168,39 @@ class SchemaValidation:
         check_schema(self._text)
 
 
+class DeclaredSchemasValidation:
+    """The validation of the schemas that a program declares. A schema that dibs cannot use is put into `refused`."""
+
+    needs_types = False
+
+    def __init__(self, texts: dict[str, str | None]) -> None:
+        self.texts = texts
+        self.refused: dict[str, InvalidValue] = {}
+
+    def work(self, types: object) -> float:
+        """More than an event loop does: schemas are compiled in another thread."""
+        return HERE + 1
+
+    def run(self, types: object, *, brief: bool = False) -> None:
+        """Check the schemas."""
+        for name, text in self.texts.items():
+            if text is not None:
+                self._check(name, text)
+
+    def _check(self, name: str, text: str) -> None:
+        try:
+            check_schema(text, cheap=True)
+        except InvalidValue as error:
+            self.refused[name] = error
+            self.texts[name] = None
+
+
 def validated_quickly(task: NewTask, types: Types) -> bool:
     """True if validating the task does not delay operations that are combined with it."""
     known = types.get(task.type)
-    return known is None or known.brief(task.params, len(msgspec.json.encode(task.params)))
+    if known is None or known.trusts(task) or is_encoded(task.params):
+        return True
+    return known.brief(task.params, len(msgspec.json.encode(task.params)))
 
 
 _threads: tuple[int, ThreadPoolExecutor] | None = None
@@ -226,10 +261,16 @@ class TypeCache:
 class Type:
     """One version of a task type."""
 
-    def __init__(self, name: str, version: int, schema: str | None, defaults: str | None) -> None:
-        self.name, self.version, self.content = name, version, (version, schema, defaults)
+    def __init__(self, name: str, version: int, schema: str | None, defaults: str | None, source: str) -> None:
+        self.name, self.version, self.content = name, version, (version, schema, defaults, source)
         self._defaults: dict[str, Any] = decode(defaults) if defaults else {}
+        self._trusting = source == "code" and not self._defaults
         self._schema = None if schema is None else Schema(schema)
+
+    def trusts(self, task: NewTask) -> bool:
+        """True if the params need no validation: the schema is declared by a handler, and a handler has checked the
+        params by its annotations, which say more than the schema."""
+        return self._trusting and task.checked_params is task.params
 
     def fill_in(self, params: dict[str, Any]) -> dict[str, Any]:
         """The params with the type's defaults."""

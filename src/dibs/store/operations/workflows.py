@@ -10,13 +10,16 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import decode, encode_params
-from dibs.errors import KeyConflict, WorkflowNotFound, WrongWorkflowState
+from dibs.encoded import comparable
+from dibs.errors import DibsError, KeyConflict, TaskNotFound, WorkflowNotFound, WrongState, WrongWorkflowState
+from dibs.json_values import decode, encode_params
 from dibs.model.checks import check_names, to_micros
+from dibs.model.execution import Execution
 from dibs.model.task import STATES, NewTask
 from dibs.model.workflow import (
     STOP_CANCELLED,
     STOP_PRUNED,
+    FinalizeWhen,
     NewStep,
     NewWorkflow,
     OnFailure,
@@ -135,6 +138,9 @@ class Workflows:
             return workflow
         if workflow.finished:
             raise _wrong_state(workflow, "cannot be cancelled", "Ended workflows stay as they are.")
+        if workflow.state is WorkflowState.FINALIZING and workflow.finalize_when is not FinalizeWhen.SUCCESS:
+            hint = f"Its steps have ended. To stop its finalizer, cancel task {workflow.finalizer_id}."
+            raise _wrong_state(workflow, "cannot be cancelled", hint)
         changes = CounterChanges()
         yield from self._advance.stop(workflow_id, STOP_CANCELLED, changes)
         yield from self._advance.write_counters(changes)
@@ -145,7 +151,10 @@ class Workflows:
 
     def _end_now(self, workflow: Workflow) -> Statements[None]:
         changes = CounterChanges()
-        yield from self._advance.end_workflow(workflow, WorkflowState.CANCELLED, None, changes)
+        if (yield from self._advance.has_begun(workflow)):
+            yield from self._advance.conclude(workflow, WorkflowState.CANCELLED, None, changes)
+        else:
+            yield from self._advance.end_workflow(workflow, WorkflowState.CANCELLED, None, changes)
         yield from self._advance.write_counters(changes)
 
     def retry_workflow(self, workflow_id: int) -> Operation[Workflow]:
@@ -164,6 +173,7 @@ class Workflows:
             raise _wrong_state(workflow, "cannot be retried", "It is past its retention: its steps are being deleted.")
         changes = CounterChanges()
         yield from self._advance.reopen(workflow_id, changes)
+        yield from self._graph.renew_finalizers(changes.reopened)
         yield from self._advance.write_counters(changes)
         return (yield from self._found(workflow_id))
 
@@ -193,6 +203,23 @@ class Workflows:
         """The results of the step's parents. With `only`: of the parents in these queues."""
         check_names(only, "only", "The queue")
         return Operation("results", lambda: _results(task_id, only), mode=Mode.READ)
+
+    def execution(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Execution]:
+        """How the steps of the task's workflow ended. With `only`: the steps in these queues."""
+        check_names(only, "only", "The queue")
+        return Operation("execution", lambda: self._execution(task_id, only), mode=Mode.SNAPSHOT)
+
+    def _execution(self, task_id: int, only: Sequence[str] | None) -> Statements[Execution]:
+        own = yield Statement("step", {"ids": [task_id]})
+        if not own:
+            raise (yield from _no_step(task_id))
+        workflow = yield from self._found(own[0][1])
+        steps = [_read_step(row, []) for row in (yield Statement("steps", {"id": workflow.id}))]
+        if only is None or set(workflow.queues) <= set(only):
+            return Execution.of(workflow, steps)
+        # The name of the workflow and its error, which names a step, may be those of other queues.
+        hidden = msgspec.structs.replace(workflow, name="", error=None)
+        return Execution.of(hidden, [step for step in steps if step.queue in only])
 
     def _found(self, workflow_id: int) -> Statements[Workflow]:
         workflow = yield from self._advance.read_workflow(workflow_id)
@@ -226,14 +253,19 @@ def _content(new: NewWorkflow) -> list[Any]:
         ]
         for step in new.steps
     ]
-    return [new.name, steps, _task_content(new.finalizer), new.on_failure, _micros(new.deadline)]
+    when = [] if new.finalize_when == FinalizeWhen.SUCCESS else [new.finalize_when]
+    return [new.name, steps, _task_content(new.finalizer), new.on_failure, _micros(new.deadline), *when]
 
 
 def _task_content(task: NewTask | None) -> list[Any] | None:
     if task is None:
         return None
-    times = (task.delay, task.run_at, task.timeout, task.backoff.base, task.backoff.cap)
-    return [task.type, task.params, task.queue, task.priority, task.max_attempts, *map(_micros, times), *task.tags]
+    times = (
+        task.delay, task.run_at, task.timeout, task.backoff.base, task.backoff.cap, task.expires_in, task.expires_at
+    )  # fmt: skip
+    params = comparable(task.params)
+    content = [task.type, params, task.queue, task.priority, task.max_attempts, *map(_micros, times), *task.tags]
+    return [*content, {"limits": sorted(task.limits), "group": task.group}] if task.limits or task.group else content
 
 
 def _micros(time: float | datetime | None) -> int | None:
@@ -290,6 +322,15 @@ def _read_step(row: Row, after: list[int]) -> Step:
         error=read_failure(error),
         workflow_id=workflow_id,
     )
+
+
+def _no_step(task_id: int) -> Statements[DibsError]:
+    """The error: the task is not a step, or does not exist."""
+    rows = yield Statement("task_states", {"ids": [task_id]})
+    if not rows:
+        return TaskNotFound(task_id)
+    hint = "Only the steps and the finalizer of a workflow have an execution."
+    return WrongState(f"Task {task_id} is not a step of a workflow.", task_id=task_id, state=rows[0][1], hint=hint)
 
 
 def _results(task_id: int, only: Sequence[str] | None) -> Statements[list[StepResult]]:

@@ -8,8 +8,10 @@ from typing import Any
 import psycopg
 
 from dibs.model.upkeep import Check, Verdict
-from dibs.store.doctor import judge, judge_schema
+from dibs.store.doctor import judge, judge_limits, judge_schema
 from dibs.store.postgres.connection import SQL
+from dibs.store.postgres.dialect import DEFINITIONS
+from dibs.store.postgres.index_builder import creation
 from dibs.store.postgres.migrations import KNOWN, applied
 from dibs.store.postgres.sessions import ENCODING, ENCODING_HINT, LEVEL, database_encoding
 
@@ -145,6 +147,19 @@ def _schema(connection: psycopg.Connection[Any]) -> Iterator[Check]:
         " WHERE relname LIKE 'dibs\\_%' AND NOT indisvalid",
     )
     yield judge("indexes", broken == 0, f"{broken} invalid", "REINDEX the invalid indexes of the dibs_ tables.")
+    if _value(connection, "SELECT to_regclass('dibs_stream_indexes') IS NOT NULL"):
+        yield _requested(connection)
+
+
+def _requested(connection: psycopg.Connection[Any]) -> Check:
+    """Indexes that claims have requested and that upkeep has not built in the last minute."""
+    rows = connection.execute(SQL.text("overdue_indexes").encode()).fetchall()
+    names = [row[0] for row in rows if row[0] in DEFINITIONS]
+    errors = " ".join(dict.fromkeys(row[1] for row in rows if row[1]))
+    message = f"{len(names)} requested and missing. {errors}" if names else "none is missing"
+    hint = "Claims are correct and slow without them. The owner of the tables builds them with: "
+    hint += " ".join(f"{creation(name)};" for name in names)
+    return judge("indexes of claims", not names, message.strip(), hint, otherwise=Verdict.WARN)
 
 
 def _books(connection: psycopg.Connection[Any]) -> Iterator[Check]:
@@ -159,6 +174,10 @@ def _books(connection: psycopg.Connection[Any]) -> Iterator[Check]:
             connection.execute("SET LOCAL statement_timeout = 0")
             count = _value(connection, SQL.text(name))
         yield judge(name.replace("_", " "), count == 0, f"{count} tasks disagree with their history", hint)
+    with connection.transaction():
+        connection.execute("SET LOCAL statement_timeout = 0")
+        disagreeing = _value(connection, SQL.text("limits_disagreeing"))
+    yield judge_limits(disagreeing)
 
 
 def _value(connection: psycopg.Connection[Any], sql: str) -> Any:

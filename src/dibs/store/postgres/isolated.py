@@ -17,14 +17,15 @@ from psycopg.pq import TransactionStatus
 from dibs.errors import InvalidValue
 from dibs.model.upkeep import Check
 from dibs.store.contract import Observer, StoreClock
+from dibs.store.joining import resolve, resolve_async
 from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
 from dibs.store.postgres.connection import translate
 from dibs.store.postgres.dialect import PostgresDialect
+from dibs.store.postgres.joined import begins_by_itself, run_on
 from dibs.store.postgres.migrations import apply
-from dibs.store.postgres.store import begins_by_itself, run_on
 from dibs.store.wakeups import LocalWakeups
 
 T = TypeVar("T")
@@ -59,6 +60,8 @@ class IsolatedPostgresStore:
         self.statistics = operations.statistics
         self.upkeep = operations.upkeep
         self.retention = operations.retention
+        self.limits = operations.limits
+        self.logs = operations.logs
         self.wakeups = LocalWakeups()
         self._given = connection
         self._clock = clock
@@ -105,7 +108,7 @@ class IsolatedPostgresStore:
         self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
     ) -> T:
         """`run_once`, when no other coroutine is using the connection."""
-        _check_same(on, self._given)
+        _check_same(None if on is None else (await resolve_async(on)).driver, self._given)
         if isinstance(self._given, psycopg.AsyncConnection):
             async with self._given.lock:
                 return self._run(operation, by, on)
@@ -132,7 +135,7 @@ class IsolatedPostgresStore:
         """Do nothing: the tables always have the schema of this version."""
         return []
 
-    def maintain(self) -> None:
+    def maintain(self, *, wait: bool = True) -> None:
         """Do nothing: the tables are short-lived."""
 
     def doctor(self) -> list[Check]:
@@ -208,7 +211,7 @@ class _Blocking:
 
 
 def _check_same(on: Any, connection: Connection) -> None:
-    if on is not None and on is not connection:
+    if on is not None and on is not connection and resolve(on).driver is not connection:
         raise InvalidValue(
             "Inside isolated(app, on=connection) every operation uses that connection; this is another connection.",
             hint="Hand the same connection to app.on() and to isolated().",

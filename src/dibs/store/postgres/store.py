@@ -8,22 +8,22 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.errors import ReadOnlySqlTransaction
-from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
-from dibs.errors import InvalidValue, OutcomeUnknown, StoreBusy, StoreUnavailable
+from dibs.errors import DibsError, OutcomeUnknown, StoreBusy, StoreUnavailable
 from dibs.model.retry import reconnect_delay
 from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
 from dibs.store.coalesce import RUN_ALONE, AsyncCoalescer, Coalescer
 from dibs.store.contract import Observer, StoreClock
+from dibs.store.joining import UserConnection, resolve, resolve_async
 from dibs.store.migrate import OnMigration, ignore_migration
-from dibs.store.operation import Operation, combine, drive, drive_async
+from dibs.store.operation import Mode, Operation, Rows, Statement, Statements, combine
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
 from dibs.store.postgres import doctor
@@ -31,8 +31,6 @@ from dibs.store.postgres.connection import (
     NOT_EXECUTED,
     POOL,
     POOL_TIMEOUT,
-    AsyncPostgresExecutor,
-    PostgresExecutor,
     configure_session,
     configure_session_async,
     connection_string,
@@ -41,6 +39,15 @@ from dibs.store.postgres.connection import (
     translate_joined,
 )
 from dibs.store.postgres.dialect import PostgresDialect
+from dibs.store.postgres.index_builder import build_requested
+from dibs.store.postgres.joined import (
+    check_joinable,
+    check_joinable_async,
+    run_joined,
+    run_joined_async,
+    run_on,
+    run_on_async,
+)
 from dibs.store.postgres.migrations import migrate
 from dibs.store.postgres.outages import ServerUnreachable, UntilWritable, log_for, outages
 from dibs.store.postgres.replies import (
@@ -53,7 +60,6 @@ from dibs.store.postgres.replies import (
     expect_reply,
     sessions_of,
 )
-from dibs.store.postgres.sessions import refuse_client_encoding
 from dibs.store.postgres.wakeups import PostgresWakeups
 
 T = TypeVar("T")
@@ -112,7 +118,8 @@ class PostgresStore:
         self._url = url
         self._clock = clock
         self._types = TypeCache()
-        self._operations = operations = SqlOperations(PostgresDialect(), self._types)
+        self._dialect = PostgresDialect()
+        self._operations = operations = SqlOperations(self._dialect, self._types)
         self.queue = operations.queue
         self.tasks = operations.tasks
         self.history = operations.history
@@ -124,7 +131,10 @@ class PostgresStore:
         self.statistics = operations.statistics
         self.upkeep = operations.upkeep
         self.retention = operations.retention
+        self.limits = operations.limits
+        self.logs = operations.logs
         self._may_migrate = migrate
+        self._builder: threading.Thread | None = None
         self._opening = threading.Lock()
         self._open: _Open | None = None
         self._finalize: Callable[[], object] = _nothing
@@ -276,8 +286,17 @@ class PostgresStore:
             except ServerUnreachable as unreachable:
                 time.sleep(patience.pause_after(unreachable))
 
-    def maintain(self) -> None:
-        """Do nothing: the migrations have set up autovacuum."""
+    def maintain(self, *, wait: bool = True) -> None:
+        """Build the indexes that claims have requested. The migrations have set up autovacuum."""
+        requested: Rows = self.run(Operation("requested_indexes", _requested_indexes, mode=Mode.READ))
+        if not requested:
+            return
+        if wait:
+            build_requested(self._url)
+            self._dialect.indexes.look_soon()
+        elif self._builder is None or not self._builder.is_alive():
+            self._builder = threading.Thread(target=_build_quietly, args=(self._url,), name="dibs-indexes", daemon=True)
+            self._builder.start()
 
     def doctor(self) -> list[Check]:
         """Check for damage, and for settings that would break a guarantee."""
@@ -304,30 +323,26 @@ class PostgresStore:
             return opened
 
     def _run_joined(self, operation: Operation[T], by: str | None, on: Any) -> T:
-        if not isinstance(on, psycopg.Connection):
-            hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
-            raise InvalidValue(f"A {type(on).__name__} is not a connection that Dibs can use.", hint=hint)
-        refuse_client_encoding(on)
-        self._opened()
+        user = resolve(on)
+        check_joinable(on, user.driver)
+        opened = self._opened()
         try:
-            if begins_by_itself(on, operation):
-                on.execute("SELECT 1")
-            return operation.result(self._run_on(on, operation, by))
+            returned = run_joined(user.driver, operation, by, self._now())
         except psycopg.Error as error:
             raise translate_joined(error, writing=operation.writes) from error
+        opened.joined(user, operation, returned)
+        return operation.result(returned)
 
     async def _run_joined_async(self, operation: Operation[T], by: str | None, on: Any) -> T:
-        if not isinstance(on, psycopg.AsyncConnection):
-            hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
-            raise InvalidValue(f"A {type(on).__name__} is not a connection that AsyncDibs can use.", hint=hint)
-        refuse_client_encoding(on)
-        await self._opened_async()
+        user = await resolve_async(on)
+        check_joinable_async(on, user.driver)
+        opened = await self._opened_async()
         try:
-            if begins_by_itself(on, operation):
-                await on.execute("SELECT 1")
-            return operation.result(await self._run_on_async(on, operation, by))
+            returned = await run_joined_async(user.driver, operation, by, self._now())
         except psycopg.Error as error:
             raise translate_joined(error, writing=operation.writes) from error
+        opened.joined(user, operation, returned)
+        return operation.result(returned)
 
     def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T], by: str | None) -> Any:
         return run_on(connection, operation, by, self._now())
@@ -335,11 +350,7 @@ class PostgresStore:
     async def _run_on_async(
         self, connection: psycopg.AsyncConnection[Any], operation: Operation[T], by: str | None
     ) -> Any:
-        async with AsyncExitStack() as ends:
-            executor = AsyncPostgresExecutor(connection, ends, self._now(), by)
-            if operation.atomic:
-                await executor.begin()
-            return await drive_async(operation.begin(), executor)
+        return await run_on_async(connection, operation, by, self._now())
 
     def _now(self) -> int | None:
         return self._clock() if self._clock else None
@@ -411,28 +422,22 @@ def _connections_to(url: str) -> PostgresConnections:
         raise translate(error, writing=False) from error
 
 
+def _requested_indexes() -> Statements[Rows]:
+    return (yield Statement("requested_indexes"))
+
+
+def _build_quietly(url: str) -> None:
+    """Build in a thread. After an error a later round of upkeep tries again."""
+    with suppress(DibsError):
+        build_requested(url)
+
+
 def _nothing() -> None:
     """Close a store that has no connections yet."""
 
 
 _abandoned: list[Any] = []
 """Connections that a forked child inherited. They are never closed: that would end the connections of the parent."""
-
-
-def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], by: str | None, now: int | None) -> Any:
-    """Run the statements of the operation on this connection; `now` is None for the clock of the database."""
-    with ExitStack() as ends:
-        executor = PostgresExecutor(connection, ends, now, by)
-        if operation.atomic:
-            executor.begin()
-        return drive(operation.begin(), executor)
-
-
-def begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
-    """True if psycopg would begin a transaction of the user with the first statement. It must be begun before
-    `connection.transaction()`, which would otherwise commit it; inside a transaction that sets a savepoint."""
-    idle = connection.info.transaction_status == TransactionStatus.IDLE
-    return operation.atomic and idle and not connection.autocommit
 
 
 def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: int) -> None:
@@ -590,6 +595,11 @@ class _Open:
         if operation.should_wake(returned):
             self.connections.wakeups.wrote()
         return returned
+
+    def joined(self, user: UserConnection, operation: Operation[Any], returned: Any) -> None:
+        """Wake the waiters after the commit of the user, if the library of the connection reports commits."""
+        if user.after_commit is not None and operation.should_wake(returned):
+            user.after_commit(self.connections.wakeups.wrote)
 
     def async_coalescer(self) -> AsyncCoalescer[CoalesceKey, Operation[Any], Any]:
         """The coalescer of the running event loop."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from dibs.codec import check_name
 from dibs.errors import InvalidValue, KeyNotFound
+from dibs.json_values import check_name
 from dibs.model.checks import check_integer, check_seconds
+from dibs.model.declaration import RefusedDeclaration
 from dibs.model.key import ApiKey, MintedKey, NewKey, is_key_id
-from dibs.model.registry import Heartbeat, QueueInfo, TaskType, WorkerInfo
+from dibs.model.registry import DeclaredSchema, Heartbeat, PausedType, QueueInfo, TaskType, WorkerInfo
 from dibs.model.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.model.schedule import DueSchedule, NewSchedule, Schedule, ScheduleSource, check_schedule_name
 from dibs.model.statistics import Stats
@@ -19,16 +21,20 @@ from dibs.store.remote.decode import reader, reader_or
 from dibs.store.remote.request import HttpCall, HttpCalls, api_path, get, post, read_operation, write_operation
 from dibs.wire import schedules
 from dibs.wire.admin import (
+    DeclaredSchemasBody,
     Gated,
+    GatedType,
     HeartbeatBody,
     LimitBody,
     NewTypeBody,
     OneStats,
     OneType,
+    PausedTypes,
     PruneBody,
     PrunedAnswer,
     Queues,
     RegisteredType,
+    StoredSchemas,
     TaskTypes,
     TypeQuery,
     Workers,
@@ -44,8 +50,11 @@ _read_count = reader(Counted)
 _read_registered = reader(RegisteredType)
 _read_type = reader(OneType)
 _read_types = reader(TaskTypes)
+_read_stored_schemas = reader(StoredSchemas)
 _read_workers = reader(Workers)
 _read_queue_changed = reader(Gated)
+_read_type_changed = reader(GatedType)
+_read_paused_types = reader(PausedTypes)
 _read_queues = reader(Queues)
 _read_stats = reader(OneStats)
 _read_schedule = reader(schedules.OneSchedule)
@@ -72,6 +81,11 @@ class RemoteRegistry:
         """Register a new version of a task type, unless its newest is the same."""
         call = post("/api/task-types", NewTypeBody.from_model(name, schema, defaults))
         return write_operation("register_type", call, _read_registered)
+
+    def declare_schemas(self, schemas: Sequence[DeclaredSchema]) -> Operation[Sequence[RefusedDeclaration]]:
+        """Store the schemas that a program declares for its task types."""
+        call = post("/api/declarations/schemas", DeclaredSchemasBody.from_model(schemas))
+        return write_operation("declare_schemas", call, _read_stored_schemas)
 
     def get_type(self, name: str, version: int | None) -> Operation[TaskType]:
         """The newest version of a task type, or the given one."""
@@ -105,6 +119,20 @@ class RemoteRegistry:
         """Allow claims from the queue again."""
         check_name(queue, "The queue")
         return write_operation("resume", post(api_path("queues", queue, "resume")), _read_queue_changed, wakes=True)
+
+    def pause_type(self, name: str) -> Operation[None]:
+        """Stop claims of tasks of this type until it is resumed."""
+        check_name(name, "The task type")
+        return write_operation("pause", post(api_path("task-types", name, "pause")), _read_type_changed, wakes=True)
+
+    def resume_type(self, name: str) -> Operation[None]:
+        """Allow claims of tasks of this type again."""
+        check_name(name, "The task type")
+        return write_operation("resume", post(api_path("task-types", name, "resume")), _read_type_changed, wakes=True)
+
+    def paused_types(self) -> Operation[list[PausedType]]:
+        """The paused task types by name, registered or not."""
+        return read_operation("paused_types", get("/api/paused-task-types"), _read_paused_types)
 
 
 class RemoteSchedules:
@@ -167,6 +195,11 @@ class RemoteUpkeep:
     def next_due(self) -> Operation[float | None]:
         """Seconds until a task becomes claimable by time alone."""
         return read_operation("next_due", get("/api/tasks/next-due"), _read_seconds)
+
+    def expire_tasks(self, limit: int = BATCH) -> Operation[int]:
+        """Cancel tasks that were not started by their expiry."""
+        call = post("/api/upkeep/expire-tasks", LimitBody(limit=limit))
+        return write_operation("expire_tasks", call, _read_count, wakes=True)
 
     def expire_workflows(self, limit: int = BATCH) -> Operation[int]:
         """Stop workflows past their deadline."""

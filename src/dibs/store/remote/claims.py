@@ -4,8 +4,8 @@ QueueOperations.
 The operations promise the same as those of a database; the server fences every write about a claim by its token. The
 paths and the JSON (`dibs.wire`) are the public HTTP API. A lost response is answered with a repetition, so every
 request here must be safe to repeat: the server recognises a repeated outcome by its token, and a repeated claim by its
-request id, for which it returns the tasks of the first response. Only an enqueue without idempotency keys is not
-repeated.
+request id, for which it returns the tasks of the first response; so it does for a repeated enqueue whose key may have
+ended. Only an enqueue without idempotency keys is not repeated.
 
 A batch may need several requests: a request has entries of one worker and must fit the limits of the server. `entries`
 are the claims or outcomes as JSON; a place is the index of an entry in the batch, by which the answers are put back in
@@ -14,6 +14,7 @@ order.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ from dibs.model.claim import (
     check_claims,
     check_reports,
 )
-from dibs.model.task import NewTask, Task
+from dibs.model.task import ALWAYS, RETURN, NewTask, Task
 from dibs.store.operation import Mode, Operation
 from dibs.store.remote.decode import NOTHING_PENDING, decoder, not_understood, reader, reader_or
 from dibs.store.remote.request import (
@@ -319,6 +320,7 @@ def _outcome_entry(ref: AnyClaim, outcome: Outcome) -> Entry:
 
 
 def _enqueue_call(tasks: Sequence[NewTask]) -> tuple[HttpCall, Any]:
+    tasks = [_with_request_id(task) for task in tasks]
     single = len(tasks) == 1
     content = encode(wire_tasks.NewTaskBody.from_model(tasks[0]) if single else wire_tasks.BatchBody.from_model(tasks))
     check_fits("This task does" if single else f"These {len(tasks):,} tasks do", len(content), len(tasks))
@@ -326,6 +328,16 @@ def _enqueue_call(tasks: Sequence[NewTask]) -> tuple[HttpCall, Any]:
     if single:
         return HttpCall("POST", "/api/tasks", content, safe), _read_created
     return HttpCall("POST", "/api/tasks/batch", content, safe), _read_batch
+
+
+def _with_request_id(task: NewTask) -> NewTask:
+    """Give the task an id by which the server recognises a repetition, if the key alone does not tell: the key may end
+    between two requests, and an existing task may be the one that the first request has stored."""
+    if task.request is not None or task.key is None:
+        return task
+    if task.key_scope == ALWAYS and task.key_for is None and task.on_conflict == RETURN:
+        return task
+    return msgspec.structs.replace(task, request=uuid.uuid4().hex)
 
 
 def _no_calls() -> Any:

@@ -18,6 +18,7 @@ import httpx
 from dibs.store.operation import drive, drive_async
 from dibs.store.remote.address import Address, request_options
 from dibs.store.remote.conversation import Rest, conversation
+from dibs.store.remote.events import RemoteEvents
 from dibs.store.remote.request import HttpCall
 from dibs.store.remote.wakeups import RemoteWakeups
 
@@ -33,6 +34,7 @@ class RemoteConnections:
     def __init__(self, address: Address) -> None:
         self.pid = os.getpid()
         self.wakeups = RemoteWakeups(address)
+        self.events = RemoteEvents(address)
         self._address = address
         self._lock = threading.Lock()
         self._closed = False  # from now on the last user of a client closes it
@@ -69,6 +71,7 @@ class RemoteConnections:
         if self.pid != os.getpid():
             return
         self.wakeups.close()
+        self.events.close()
         with self._lock:
             self._closed = True
             shared, self._client = self._client, None

@@ -6,10 +6,11 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue
+from dibs.model.history import EventFilter, StoreEvent
 from dibs.model.upkeep import Check
 from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, drive, drive_async
@@ -25,6 +26,8 @@ from dibs.store.remote.admin import (
 from dibs.store.remote.claims import RemoteQueue
 from dibs.store.remote.connection import RemoteConnections
 from dibs.store.remote.decode import decoder, not_understood, reader
+from dibs.store.remote.limits import RemoteLimits
+from dibs.store.remote.logs import RemoteLogs
 from dibs.store.remote.request import HttpCall, get, read_operation
 from dibs.store.remote.tasks import RemoteHistory, RemoteTasks
 from dibs.store.remote.wakeups import RemoteWakeups
@@ -54,6 +57,8 @@ class RemoteStore:
         self.statistics = RemoteStatistics()
         self.upkeep = RemoteUpkeep()
         self.retention = RemoteRetention()
+        self.limits = RemoteLimits()
+        self.logs = RemoteLogs()
         self._address = Address(url, api_key)
         self._opening = threading.Lock()
         self._open: RemoteConnections | None = None
@@ -94,12 +99,20 @@ class RemoteStore:
             opened.wakeups.wake()
         return result
 
+    def stream_events(self, which: EventFilter, after: int | None) -> Generator[StoreEvent, None, None]:
+        """The events after this one (None: from now on), from the stream of the server, until the store is closed."""
+        return self._opened().events.stream(which, after)
+
+    def stream_events_async(self, which: EventFilter, after: int | None) -> AsyncGenerator[StoreEvent, None]:
+        """`stream_events`, without blocking the event loop."""
+        return self._opened().events.stream_async(which, after)
+
     def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Check that the server is ready. It migrates its database itself."""
         self.run(read_operation("ready", get("/ready"), _read_ready))
         return []
 
-    def maintain(self) -> None:
+    def maintain(self, *, wait: bool = True) -> None:
         """Do nothing: the server maintains its database."""
 
     def doctor(self) -> list[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dibs.model.change import TaskChange
 from dibs.model.checks import check_integer
 from dibs.model.explanation import Explanation
 from dibs.model.history import HistoryEntry
@@ -16,18 +17,30 @@ from dibs.model.search import (
     TaskFilter,
     TaskMatch,
     TaskPage,
+    TasksById,
     TaskSearch,
 )
-from dibs.model.task import Task
+from dibs.model.task import State, Task
 from dibs.store.operation import Operation
 from dibs.store.remote.decode import reader, reader_or
-from dibs.store.remote.request import api_path, get, post, read_operation, write_operation
+from dibs.store.remote.request import (
+    HttpCall,
+    api_path,
+    check_fits,
+    encode,
+    get,
+    post,
+    read_operation,
+    write_operation,
+)
 from dibs.wire import tasks as wire
 from dibs.wire.history import HistoryQuery, OneHistory, WholeHistory
 
 _read_changed = reader(wire.ChangedTask)
 _read_task = reader_or(wire.OneTask, None)
 _read_page = reader(wire.Page)
+_read_found = reader(wire.FoundTasks)
+_read_states = reader(wire.TaskStates)
 _read_moved = reader(wire.MovedTasks)
 _read_redriven = reader(wire.Redriven)
 _read_discarded = reader(wire.Discarded)
@@ -37,12 +50,20 @@ _read_whole_history = reader(WholeHistory)
 
 
 class RemoteTasks:
-    """Look at tasks, search them, cancel, retry and discard them. See ServedTasks."""
+    """Look at tasks, search them, change, cancel, retry and discard them. See ServedTasks."""
 
     def get(self, task_id: int) -> Operation[Task | None]:
         """The task, or None."""
         call = get(api_path("tasks", task_id), or_none="task_not_found")
         return read_operation("get", call, _read_task)
+
+    def get_many(self, ids: Sequence[int]) -> Operation[TasksById]:
+        """The tasks with these ids that exist."""
+        return read_operation("get_many", post("/api/tasks/read", wire.ReadManyBody(ids=list(ids))), _read_found)
+
+    def states(self, ids: Sequence[int]) -> Operation[dict[int, State]]:
+        """The state of each of these tasks that exists."""
+        return read_operation("states", post("/api/tasks/states", wire.StatesBody(ids=list(ids))), _read_states)
 
     def list_tasks(self, which: TaskFilter, content: int | None = None) -> Operation[TaskPage]:
         """A page of tasks, newest first. `content` is not sent: the server has its own limit."""
@@ -58,6 +79,13 @@ class RemoteTasks:
         """The reasons why the task is not running."""
         return read_operation("explain", get(api_path("tasks", task_id, "explain")), _read_explanation)
 
+    def change(self, task_id: int, change: TaskChange) -> Operation[Task]:
+        """Change a task that has not started. Must not be repeated: a worker that has claimed the task since would make
+        a change that was done look refused."""
+        call = HttpCall("PATCH", api_path("tasks", task_id), encode(wire.ChangeBody.from_model(change)), safe=False)
+        check_fits("The new params do", len(call.body or b""))
+        return write_operation("change", call, _read_changed, wakes=True)
+
     def cancel(self, task_id: int) -> Operation[Task]:
         """Cancel a waiting task at once; ask the worker of a claimed task to stop."""
         return write_operation("cancel", post(api_path("tasks", task_id, "cancel")), _read_changed, wakes=True)
@@ -67,6 +95,11 @@ class RemoteTasks:
         return write_operation(
             "retry", post(api_path("tasks", task_id, "retry"), safe=False), _read_changed, wakes=True
         )
+
+    def change_matching(self, change: TaskChange, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
+        """Change some of the tasks that match. Must not be repeated: the count of a repetition would be too low."""
+        body = wire.ChangeMatchingBody.of_change(change, which, cursor)
+        return write_operation("change_matching", post("/api/tasks/change", body, safe=False), _read_moved, wakes=True)
 
     def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
         """Cancel some of the tasks that match. Safe twice: a cancelled task stays cancelled."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dibs.errors import InvalidValue
+from dibs.model.execution import Execution
 from dibs.model.finalization import ExecutionContext, FinalizationAttempt, FinalizationClaim, Finalized
 from dibs.model.upkeep import BATCH
 from dibs.model.workflow import NewStep, NewWorkflow, Step, StepResult, Workflow, WorkflowFilter
@@ -23,6 +24,7 @@ _read_workflow = reader_or(workflows.OneWorkflow, None)
 _read_page = reader(workflows.WorkflowPage)
 _read_steps = reader(workflows.Steps)
 _read_results = reader_or(workflows.Results, [])
+_read_execution = reader(workflows.OneExecution)
 _read_context = reader(finalization.OneContext)
 _read_due = reader(finalization.DueWorkflows)
 _read_claim = reader(finalization.FinalizationClaim)
@@ -72,6 +74,10 @@ class RemoteWorkflows:
         """The results of the parents of this step."""
         call = get(api_path("tasks", task_id, "results"), or_none="task_not_found")
         return read_operation("results", call, _read_results)
+
+    def execution(self, task_id: int) -> Operation[Execution]:
+        """How the steps of the task's workflow ended."""
+        return read_operation("execution", get(api_path("tasks", task_id, "execution")), _read_execution)
 
     def cancel_workflow(self, workflow_id: int) -> Operation[Workflow]:
         """Start no more steps, and ask running steps to stop."""

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote
 
 LEVELS = 64
-"""Values are not nested deeper (see codec.MAX_DEPTH)."""
+"""Values are not nested deeper (see json_values.MAX_DEPTH)."""
 
 CEILING = 1e12
 """A peak above this is not computed any further."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from dibs.codec import decode
 from dibs.errors import InvalidValue
+from dibs.json_values import decode
 from dibs.store.schemas.compiling import InvalidSchema, compile_schema, describe
 from dibs.store.schemas.cost import UNBOUNDED, Cost, cost_of
 from dibs.store.schemas.processes import TooSlow, ValidationResult, processes
@@ -99,6 +99,11 @@ class Schema:
             ) from None
 
     @property
+    def needs_process(self) -> bool:
+        """True if even the smallest params are validated in a child process."""
+        return self._cost is UNBOUNDED
+
+    @property
     def _cost(self) -> Cost:
         if self._known is None:
             cost = cost_of(decode(self._text)) if len(self._text) <= LONGEST_HERE else UNBOUNDED
@@ -115,9 +120,16 @@ class Schema:
         return self._compiled
 
 
-def check_schema(text: str) -> None:
-    """Raise InvalidValue if the text is not a JSON Schema that dibs can use."""
-    Schema(text).check()
+def check_schema(text: str, *, cheap: bool = False) -> None:
+    """Raise InvalidValue if the text is not a JSON Schema that dibs can use. `cheap`: also if each validation needs a
+    child process."""
+    schema = Schema(text)
+    if cheap and schema.needs_process:
+        raise InvalidValue(
+            "Each validation by this JSON Schema takes a process of its own.",
+            hint="It is too large, or too deeply recursive. Use simpler types, or check the params in the handler.",
+        )
+    schema.check()
 
 
 def _problem(result: ValidationResult) -> Problem | None:
@@ -131,7 +143,7 @@ def _invalid(error: InvalidSchema) -> InvalidValue:
 
 
 def _depth(value: Any) -> int:
-    """The nesting depth of a value, which codec.py limits."""
+    """The nesting depth of a value, which json_values.py limits."""
     if type(value) is dict:
         return 1 + max(map(_depth, value.values()), default=0)
     if type(value) is list or type(value) is tuple:

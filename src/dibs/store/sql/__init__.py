@@ -8,7 +8,7 @@ in the `sql/` of each engine. A name is defined in one place only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -106,3 +106,15 @@ def to_pyformat(text: str) -> str:
         return match["left_alone"] or f"%({match['name']})s"
 
     return _PARAMETER.sub(write, text.replace("%", "%%"))
+
+
+def to_numbered(text: str, casts: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """The text with `$1`, `$2` for `:name`, each with its cast, and the names in their order."""
+    numbers: dict[str, int] = {}
+
+    def write(match: re.Match[str]) -> str:
+        if (name := match["name"]) is None:
+            return match["left_alone"]
+        return f"${numbers.setdefault(name, len(numbers) + 1)}{casts.get(name, '')}"
+
+    return _PARAMETER.sub(write, text), tuple(numbers)

@@ -2,18 +2,21 @@
 
 The scan reads a bounded number of the first claimable tasks and keeps those that pass the filters. That is enough
 unless other tasks come first: of types or queues that the claim does not name, or with too few attempts left. Then the
-claim reads streams: the tasks of each named type or of each named queue, in order, and takes the first tasks of all.
-So the cost of a claim does not depend on the number of queues and types in the store. Every operation that writes
-holds the lock of the file, so that many small statements cost less than one large statement (a probe takes 4 µs), and
-no other process can change a task between two of them.
+claim reads streams: the tasks of each named type, of each named queue, of each pair of both, or with each number of
+attempts left, in order, and takes the first tasks of all. So the cost of a claim does not depend on the number of
+queues and types in the store. Streams need an index, which is created when claims need it (see StreamIndexes); until
+then the claim goes on with the scan to the end of the store. Every operation that writes holds the lock of the file, so
+that many small statements cost less than one large statement (a probe takes 4 µs), and no other process can change a
+task between two of them.
 """
 
 from __future__ import annotations
 
 import heapq
+import sqlite3
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import inf
+from math import inf, isqrt
 from typing import Any
 
 import msgspec
@@ -21,18 +24,29 @@ import msgspec
 from dibs.model.claim import Filters, Order
 from dibs.store.contract import NumbersMissing
 from dibs.store.operation import Row, Rows, Statement, Statements
-from dibs.store.operations.claim import CHUNK, RANDOM_ORDERS, TierMemory
+from dibs.store.operations.claim import CHUNK, RANDOM_ORDERS, SCANNED, TierMemory, is_cut_by_attempts, pairs_of
+from dibs.store.operations.stream_indexes import (
+    ATTEMPTS,
+    FAMILIES,
+    PAIR,
+    QUEUE,
+    RANDOM_INDEXES,
+    TYPE,
+    StreamFamily,
+    StreamIndexes,
+    stream_index,
+)
 from dibs.store.sql import Words
 
 UNBOUNDED = 2**62
-"""As a bound: read a stream to its end."""
+"""As a bound: read to the end."""
 
 SCAN_LEVELS = 16
 """Priorities that a scan reads, if the order needs a statement for each priority."""
 
 NEAR, FAR = 64, 2048
 """Tasks of a stream that are read, beyond eight for each requested task, before the other kind of stream is tried, if
-queues and types are named: first few tasks of both kinds of streams, then more."""
+many queues and types are named: first few tasks of both kinds of streams, then more."""
 
 REDRAWN = 256
 """Tasks that one claim gives a new random-order number."""
@@ -59,36 +73,73 @@ _LEVELS: dict[str, tuple[str, str, str, _Key]] = {
 }
 """The orders that are read priority by priority: how to step from one priority to the next, the order within one."""
 
-_NUMBERS: dict[str, tuple[str, str, str]] = {
-    Order.RANDOM: ("dibs_tasks_by_random", "random_key", "1"),
-    Order.WEIGHTED: ("dibs_tasks_by_weight", "weighted_key", "max(priority + 1, 1)"),
+_NUMBERS: dict[str, tuple[str, str]] = {
+    Order.RANDOM: ("random_key", "1"),
+    Order.WEIGHTED: ("weighted_key", "max(priority + 1, 1)"),
 }
-"""The random orders: the index, the column of the random-order number, and the rate of its distribution."""
+"""The random orders: the column of the random-order number, and the rate of its distribution."""
+
+_COVERING = "id, state, parked, backlog, expires_at"
+"""The last columns of an index of streams. SQLite would otherwise look up each task, to see that it is claimable."""
+
+_NOT_EXPIRED = "{{not_expired}}"
 
 
-def pick(filters: Filters, memory: TierMemory, *, advance: bool = True) -> Statements[list[int]]:
+def _columns(family: StreamFamily, *others: str) -> str:
+    return ", ".join((*family.columns, *others))
+
+
+DEFINITIONS: dict[str, tuple[str, str | None]] = {
+    **{stream_index(each, Order.PRIORITY): (_columns(each, "priority DESC", _COVERING), None) for each in FAMILIES},
+    **{stream_index(each, Order.FIFO): (_columns(each, _COVERING, "priority"), None) for each in FAMILIES},
+    **{
+        stream_index(each, order): (_columns(each, key), key)
+        for order, (key, _) in _NUMBERS.items()
+        for each in (TYPE, QUEUE)
+    },
+}
+"""The columns of each index of streams, and the column of the random-order number, which its tasks have."""
+
+
+def pick(
+    filters: Filters, memory: TierMemory, indexes: StreamIndexes, *, advance: bool = True
+) -> Statements[list[int]]:
     """The ids of the tasks that the claim takes, in order. `advance`: the tasks are claimed in this transaction, so the
-    position of a random order advances."""
+    position of a random order advances, and a missing index is provided first."""
+    if advance:
+        indexes.refuse_if_missing()
+    try:
+        return (yield from _pick(filters, memory, indexes, advance))
+    except sqlite3.OperationalError as error:
+        if "no such index" not in str(error):
+            raise
+        indexes.forget()  # somebody has dropped it
+        return (yield from _pick(filters, memory, indexes, advance))
+
+
+def _pick(filters: Filters, memory: TierMemory, indexes: StreamIndexes, advance: bool) -> Statements[list[int]]:
     if filters.order in RANDOM_ORDERS:
-        return (yield from _pick_random(filters, advance))
+        return (yield from _pick_random(filters, indexes, advance))
     for tier in memory.in_turn(filters, _tiers(filters)):
-        rows = yield from tier(filters)
+        rows = yield from tier(filters, indexes)
         if rows is not None:
             return _ids(rows)
-    raise AssertionError("The last tier reads its streams to the end.")
+    raise AssertionError("The last tier reads to the end.")
 
 
-_Tier = Callable[[Filters], Statements[Rows | None]]
+_Tier = Callable[[Filters, StreamIndexes], Statements[Rows | None]]
 """A way to choose tasks: the first `count` matching tasks in order; None if they are not certain to be the first."""
 
 
 def _tiers(filters: Filters) -> list[_Tier]:
     if filters.queues is None and filters.types is None:
-        return [_scan, _merge_all_queues]
+        return [_scan, _merge_attempts if is_cut_by_attempts(filters) else _merge_all_queues]
     if filters.queues is None:
         return [_scan, _merge_types]
     if filters.types is None:
         return [_scan, _merge_queues]
+    if pairs_of(filters) is not None:
+        return [_scan, _merge_pairs]
     bounded = [partial(merge, bound=8 * filters.count + bound) for bound in (NEAR, FAR) for merge in _BOUNDED]
     return [_scan, *bounded, _merge_queues]
 
@@ -96,30 +147,40 @@ def _tiers(filters: Filters) -> list[_Tier]:
 # The scan
 
 
-def _scan(filters: Filters) -> Statements[Rows | None]:
-    bound = 8 * filters.count + 512
+def _scan(filters: Filters, indexes: StreamIndexes) -> Statements[Rows | None]:
+    return (yield from _scan_to(filters, 8 * filters.count + SCANNED, SCAN_LEVELS))
+
+
+def _walk(filters: Filters) -> Statements[Rows]:
+    """Scan the store to its end: for streams without an index."""
+    rows = yield from _scan_to(filters, UNBOUNDED, BEYOND)
+    assert rows is not None
+    return rows
+
+
+def _scan_to(filters: Filters, bound: int, most_levels: int) -> Statements[Rows | None]:
     if filters.order in _LEVELS:
-        return (yield from _scan_levels(filters, bound))
+        return (yield from _scan_levels(filters, bound, most_levels))
     index, order, _ = _ORDERED[filters.order]
-    words = (("index", index), ("order", order), ("where", ""), *_filter_words(filters))
+    words = (("index", index), ("order", order), ("where", ""), _passes(filters))
     rows = yield Statement("scan", {**_params(filters), "bound": bound, "count": filters.count}, words=words)
     if len(rows) < filters.count and (yield from _is_cut(words, {"bound": bound})):
         return None
     return rows
 
 
-def _scan_levels(filters: Filters, bound: int) -> Statements[Rows | None]:
+def _scan_levels(filters: Filters, bound: int, most_levels: int) -> Statements[Rows | None]:
     found: Rows = []
     beyond, levels, within, _ = _LEVELS[filters.order]
     index = ("index", "dibs_tasks_by_priority")
     level = -BEYOND if beyond == ">" else BEYOND
-    for _ in range(SCAN_LEVELS):
+    for _ in range(most_levels):
         next_level = (index, ("beyond", beyond), ("order", levels), ("where", ""))
         rows = yield Statement("next_level", {"after": level}, words=next_level)
         if not rows:
             return found
         [(level,)] = rows
-        words = (index, ("order", within), ("where", "AND priority = :level"), *_filter_words(filters))
+        words = (index, ("order", within), ("where", "AND priority = :level"), _passes(filters))
         missing = filters.count - len(found)
         found += yield Statement(
             "scan", {**_params(filters), "level": level, "bound": bound, "count": missing}, words=words
@@ -133,88 +194,136 @@ def _scan_levels(filters: Filters, bound: int) -> Statements[Rows | None]:
 
 def _is_cut(words: Words, params: dict[str, Any]) -> Statements[bool]:
     """True if there are more tasks beyond the bound."""
-    return bool((yield Statement("beyond_bound", params, words=words)))
+    return params["bound"] < UNBOUNDED and bool((yield Statement("beyond_bound", params, words=words)))
 
 
 # Streams
 
 
-class _Stream(msgspec.Struct, frozen=True):
-    """The claimable tasks with one value of a column; in the orders by age, only those of one priority."""
+_Values = tuple[Any, ...]
+"""The values of a stream in the columns of its family."""
 
-    column: str
-    name: str
-    level: int | None = None
+
+class _Streams(msgspec.Struct, frozen=True):
+    """The streams of a family that a claim reads, in its order: their values, and the words that read them. `passes`: a
+    condition on each task."""
+
+    family: StreamFamily
+    values: list[_Values]
+    filters: Filters
+    passes: str = _NOT_EXPIRED
+    bound: int = UNBOUNDED
+
+    @property
+    def index(self) -> tuple[str, str]:
+        """The index of the family in this order."""
+        return "index", stream_index(self.family, self.filters.order)
 
 
 class _Cut(Exception):
     """A bounded read of a stream found too few tasks, and more follow."""
 
 
-def _merge_types(filters: Filters) -> Statements[Rows | None]:
-    return (yield from _merge(_type_streams(filters), filters))
+def _merge_types(filters: Filters, indexes: StreamIndexes, bound: int = UNBOUNDED) -> Statements[Rows | None]:
+    if not (yield from indexes.find(stream_index(TYPE, filters.order))):
+        return (yield from _without_index(filters, bound))
+    values = [(name,) for name in (yield from _open("type", filters.types))]
+    streams = _Streams(TYPE, values, filters, (yield from _passes_in(TYPE, filters)), bound)
+    return (yield from _merge_or_none(streams))
 
 
-def _merge_types_bounded(filters: Filters, bound: int) -> Statements[Rows | None]:
-    return (yield from _merge_or_none(_type_streams(filters), filters, bound))
+def _merge_queues(filters: Filters, indexes: StreamIndexes, bound: int = UNBOUNDED) -> Statements[Rows | None]:
+    if not (yield from indexes.find(stream_index(QUEUE, filters.order))):
+        return (yield from _without_index(filters, bound))
+    values = [(name,) for name in (yield from _open("queue", filters.queues))]
+    streams = _Streams(QUEUE, values, filters, (yield from _passes_in(QUEUE, filters)), bound)
+    return (yield from _merge_or_none(streams))
 
 
-def _type_streams(filters: Filters) -> list[_Stream]:
-    return [_Stream("type", name) for name in _distinct(filters.types)]
+_BOUNDED = (_merge_queues, _merge_types)
 
 
-def _merge_queues(filters: Filters) -> Statements[Rows | None]:
-    streams = yield from _open_queues(_distinct(filters.queues))
-    return (yield from _merge(streams, filters))
+def _merge_pairs(filters: Filters, indexes: StreamIndexes) -> Statements[Rows | None]:
+    if not (yield from indexes.find(stream_index(PAIR, filters.order))):
+        return (yield from _walk(filters))
+    queues = yield from _open("queue", filters.queues)
+    types = yield from _open("type", filters.types)
+    values = [(queue, type_name) for queue in queues for type_name in types]
+    return (yield from _merge(_Streams(PAIR, values, filters, (yield from _passes_in(PAIR, filters)))))
 
 
-def _merge_queues_bounded(filters: Filters, bound: int) -> Statements[Rows | None]:
-    streams = yield from _open_queues(_distinct(filters.queues))
-    return (yield from _merge_or_none(streams, filters, bound))
+def _merge_attempts(filters: Filters, indexes: StreamIndexes) -> Statements[Rows | None]:
+    index = stream_index(ATTEMPTS, filters.order)
+    if not (yield from indexes.find(index)):
+        return (yield from _walk(filters))
+    values: list[_Values] = []
+    attempts = _params(filters)["min_attempts_left"] - 1
+    while True:
+        [(attempts,)] = yield Statement("next_attempts", {"after": attempts}, words=(("index", index),))
+        if attempts is None:
+            break
+        values.append((attempts,))
+    return (yield from _merge(_Streams(ATTEMPTS, values, filters, (yield from _passes_in(ATTEMPTS, filters)))))
 
 
-_BOUNDED = (_merge_queues_bounded, _merge_types_bounded)
-
-
-def _merge_all_queues(filters: Filters) -> Statements[Rows | None]:
+def _merge_all_queues(filters: Filters, indexes: StreamIndexes) -> Statements[Rows | None]:
+    index = stream_index(QUEUE, filters.order)
+    if not (yield from indexes.find(index)):
+        return (yield from _walk(filters))
     names, after = [], ""
     while True:
-        [(after,)] = yield Statement("next_queue", {"after": after})
+        [(after,)] = yield Statement("next_queue", {"after": after}, words=(("index", index),))
         if after is None:
             break
         names.append(after)
-    streams = yield from _open_queues(names)
-    return (yield from _merge(streams, filters))
+    values = [(name,) for name in (yield from _open("queue", names))]
+    return (yield from _merge(_Streams(QUEUE, values, filters, (yield from _passes_in(QUEUE, filters)))))
 
 
-def _open_queues(names: list[str]) -> Statements[list[_Stream]]:
-    """The streams of the queues that are not paused. The tasks of a paused queue may not be parked yet."""
-    paused = {row[0] for row in (yield Statement("paused_of", {"queues": names}))}
-    return [_Stream("queue", name) for name in names if name not in paused]
+def _without_index(filters: Filters, bound: int) -> Statements[Rows | None]:
+    return (yield from _walk(filters)) if bound == UNBOUNDED else None
 
 
-def _merge_or_none(streams: list[_Stream], filters: Filters, bound: int) -> Statements[Rows | None]:
+def _open(scope: str, names: Iterable[str] | None) -> Statements[list[str]]:
+    """The queues or types that are not paused. The tasks of a paused one may not be parked yet."""
+    names = _distinct(names)
+    paused = {row[0] for row in (yield Statement("paused_of", {"scope": scope, "names": names}))}
+    return [name for name in names if name not in paused]
+
+
+def _passes_in(family: StreamFamily, filters: Filters) -> Statements[str]:
+    """The condition on the tasks of the streams. A condition on a column that the index does not have is dear, so
+    whether any queue or type is paused is looked up once, and not for each task."""
+    is_open = family is not PAIR and bool((yield Statement("scopes_paused")))
+    return _conditions(filters, family.columns, is_open=is_open)
+
+
+def _merge_or_none(streams: _Streams) -> Statements[Rows | None]:
     try:
-        return (yield from _merge(streams, filters, bound))
+        return (yield from _merge(streams))
     except _Cut:
         return None
 
 
-def _merge(streams: list[_Stream], filters: Filters, bound: int = UNBOUNDED) -> Statements[Rows]:
-    """The first `count` tasks of the streams. One statement reads the first task of every stream, a second one some
-    tasks of the streams that come first; of a stream whose tasks come next, more are read."""
-    if filters.order in (Order.FIFO, Order.LIFO):
-        streams = yield from _by_level(streams)
-    key = _key(filters)
-    heads = yield from _read_streams(streams, filters, 1, bound)
-    found = [(key(rows[0]), number) for number, (rows, _) in enumerate(heads) if rows]
-    nearest = [number for _, number in heapq.nsmallest(filters.count, found)]
-    if filters.count == 1:
-        return [heads[number][0][0] for number in nearest]
-    first = [streams[number] for number in nearest]
-    share = 2 * filters.count // max(len(first), 1) + 4
-    parts = yield from _read_streams(first, filters, min(share, filters.count), bound)
-    return (yield from _merge_parts(first, parts, filters, bound, key))
+def _merge(streams: _Streams) -> Statements[Rows]:
+    """The first `count` tasks of the streams. Of many streams, one statement reads the first task of each, and a second
+    one some tasks of the streams that come first; of a stream whose tasks come next, more are read."""
+    count, key = streams.filters.count, _key(streams.filters)
+    if len(streams.values) > count:
+        heads = yield from _read_streams(streams, 1)
+        found = [(key(rows[0]), number) for number, (rows, _) in enumerate(heads) if rows]
+        nearest = [number for _, number in heapq.nsmallest(count, found)]
+        if count == 1:
+            return [heads[number][0][0] for number in nearest]
+        streams = msgspec.structs.replace(streams, values=[streams.values[number] for number in nearest])
+    parts = yield from _read_streams(streams, _share(count, len(streams.values)))
+    return (yield from _merge_parts(streams, parts, key))
+
+
+def _share(count: int, streams: int) -> int:
+    """How many tasks to read of each stream, so that few streams must be read again if the tasks are evenly spread."""
+    mean = count // max(streams, 1) + 1
+    return min(mean + 2 * isqrt(mean) + 1, count)
 
 
 def _key(filters: Filters) -> _Key:
@@ -225,132 +334,129 @@ _Part = tuple[Rows, bool]
 """The first matching tasks of a stream, and whether there are no others."""
 
 
-def _merge_parts(
-    streams: list[_Stream], parts: list[_Part], filters: Filters, bound: int, key: _Key
-) -> Statements[Rows]:
+def _merge_parts(streams: _Streams, parts: list[_Part], key: _Key) -> Statements[Rows]:
     queue = [(key(rows[0]), number, 0) for number, (rows, _) in enumerate(parts) if rows]
     heapq.heapify(queue)
     found: Rows = []
-    while queue and len(found) < filters.count:
+    count = streams.filters.count
+    while queue and len(found) < count:
         _, number, place = heapq.heappop(queue)
         rows, complete = parts[number]
         found.append(rows[place])
         place += 1
-        if place == len(rows) and not complete and len(found) < filters.count:
-            parts[number] = yield from _read_stream(streams[number], filters, 8 * place, bound)
+        if place == len(rows) and not complete and len(found) < count:
+            parts[number] = yield from _read_stream(streams, streams.values[number], 8 * place)
         if place < len(parts[number][0]):
             heapq.heappush(queue, (key(parts[number][0][place]), number, place))
     return found
 
 
-def _read_streams(streams: list[_Stream], filters: Filters, count: int, bound: int) -> Statements[list[_Part]]:
+def _read_streams(streams: _Streams, count: int) -> Statements[list[_Part]]:
     """The first `count` matching tasks of each stream, with one statement. In an order by levels, the statement reads
     the first level only: streams without a matching task there are read one by one."""
-    if not streams:
+    if not streams.values:
         return []
-    column, by_level = streams[0].column, filters.order in _LEVELS
-    order = _LEVELS[filters.order][2] if by_level else _ORDERED[filters.order][1]
-    words = (*_streams_words(streams, filters), ("order", order), *_filter_words(filters, column))
-    params = {"streams": [[each.name, each.level] for each in streams], "bound": bound, "count": count}
-    found: list[Rows] = [[] for _ in streams]
-    for number, *row in (yield Statement("read_streams", {**_params(filters), **params}, words=words)):
-        found[number].append(tuple(row))
-    for rows in found:
-        rows.sort(key=_key(filters))  # the statement returns the tasks of a stream in the order of their ids
-    if by_level:
-        return (yield from _with_other_levels(streams, found, filters, count, bound))
-    if bound < UNBOUNDED and any(len(rows) < count for rows in found):
-        short = [[each.name, each.level] for each, rows in zip(streams, found, strict=True) if len(rows) < count]
+    words, params = _streams_words(streams), {"streams": streams.values, "bound": streams.bound, "count": count}
+    rows = yield Statement("read_streams", {**_params(streams.filters), **params}, words=words)
+    found: list[Rows] = msgspec.json.decode(f"[{','.join(row[0] for row in rows)}]")
+    if streams.filters.order in _LEVELS:
+        return (yield from _with_other_levels(streams, found, count))
+    if streams.bound < UNBOUNDED and any(len(rows) < count for rows in found):
+        short = [values for values, rows in zip(streams.values, found, strict=True) if len(rows) < count]
         if (yield Statement("cut_streams", {**params, "streams": short}, words=words)):
             raise _Cut
     return [(rows, len(rows) < count) for rows in found]
 
 
-def _with_other_levels(
-    streams: list[_Stream], found: list[Rows], filters: Filters, count: int, bound: int
-) -> Statements[list[_Part]]:
+def _with_other_levels(streams: _Streams, found: list[Rows], count: int) -> Statements[list[_Part]]:
     parts: list[_Part] = []
-    for stream, rows in zip(streams, found, strict=True):
+    for values, rows in zip(streams.values, found, strict=True):
         if rows:
             parts.append((rows, False))
         else:
-            parts.append((yield from _read_stream(stream, filters, count, bound)))
+            parts.append((yield from _read_stream(streams, values, count)))
     return parts
 
 
-def _streams_words(streams: list[_Stream], filters: Filters) -> Words:
-    column = streams[0].column
-    level = "" if streams[0].level is None else "AND priority = stream.value ->> 1"
-    if filters.order in _LEVELS:
+def _streams_words(streams: _Streams) -> Words:
+    in_stream = " ".join(
+        f"AND {column} = stream.value ->> {place}" for place, column in enumerate(streams.family.columns)
+    )
+    order, level, levels = streams.filters.order, "", ""
+    if order in _LEVELS:
+        _, levels, within, _ = _LEVELS[order]
         level = "AND priority = {{first_level}}"
-    levels = ("levels", _LEVELS[filters.order][1] if filters.order in _LEVELS else "")
-    where = ("where", f"AND {column} = stream.value ->> 0 {level}")
-    return (("index", f"dibs_tasks_by_{column}"), ("column", column), levels, where)
-
-
-def _by_level(streams: list[_Stream]) -> Statements[list[_Stream]]:
-    """A stream for each priority: the indexes of streams have the order of ids within a priority only."""
-    if not streams:
-        return []
-    column = streams[0].column
-    words = (("index", f"dibs_tasks_by_{column}"), ("column", column))
-    rows = yield Statement("stream_levels", {"names": [stream.name for stream in streams]}, words=words)
-    return [_Stream(column, name, level) for name, level in rows]
-
-
-def _next_level(stream: _Stream, level: int, beyond: str, order: str) -> Statements[Rows]:
-    words = (*_stream_words(stream), ("beyond", beyond), ("order", order))
-    return (yield Statement("next_level", {"after": level, "name": stream.name}, words=words))
-
-
-def _read_stream(stream: _Stream, filters: Filters, count: int, bound: int) -> Statements[_Part]:
-    """The first `count` tasks of the stream that pass the filters. Raises _Cut if the bound prevents that."""
-    if filters.order in _LEVELS:
-        rows = yield from _read_levels(stream, filters, count, bound)
     else:
-        rows = yield from _read(stream, filters, count, bound, _ORDERED[filters.order][1])
+        within = _ORDERED[order][1]
+    is_filtered = streams.passes != _NOT_EXPIRED or streams.bound < UNBOUNDED
+    part = "filtered_part_of_stream" if is_filtered else "part_of_stream"
+    return (
+        streams.index, ("part", f"{{{{{part}}}}}"), ("where", f"{in_stream} {level}"), ("in_stream", in_stream),
+        ("levels", levels), ("order", within), ("passes", streams.passes)
+    )  # fmt: skip
+
+
+def _read_stream(streams: _Streams, values: _Values, count: int) -> Statements[_Part]:
+    """The first `count` tasks of the stream that pass the filters. Raises _Cut if the bound prevents that."""
+    order = streams.filters.order
+    if order in _LEVELS:
+        rows = yield from _read_levels(streams, values, count)
+    else:
+        rows = yield from _read(streams, values, count, _ORDERED[order][1])
     return rows, len(rows) < count
 
 
-def _read_levels(stream: _Stream, filters: Filters, count: int, bound: int) -> Statements[Rows]:
-    beyond, levels, within, _ = _LEVELS[filters.order]
+def _read_levels(streams: _Streams, values: _Values, count: int) -> Statements[Rows]:
+    beyond, levels, within, _ = _LEVELS[streams.filters.order]
     level = -BEYOND if beyond == ">" else BEYOND
+    words = (streams.index, ("where", _in_stream(streams.family)), ("beyond", beyond), ("order", levels))
     found: Rows = []
-    while len(found) < count and (rows := (yield from _next_level(stream, level, beyond, levels))):
+    while len(found) < count:
+        rows = yield Statement("next_level", {"after": level, **_named(values)}, words=words)
+        if not rows:
+            break
         [(level,)] = rows
-        part = _Stream(stream.column, stream.name, level)
-        found += yield from _read(part, filters, count - len(found), bound, within)
+        found += yield from _read(streams, values, count - len(found), within, level)
     return found
 
 
-def _read(stream: _Stream, filters: Filters, count: int, bound: int, order: str) -> Statements[Rows]:
-    words = (*_stream_words(stream), ("order", order), *_filter_words(filters, stream.column))
-    params = {"name": stream.name, "level": stream.level, "bound": bound}
-    rows = yield Statement("scan", {**_params(filters), **params, "count": count}, words=words)
-    if bound < UNBOUNDED and len(rows) < count and (yield from _is_cut(words, params)):
+def _read(streams: _Streams, values: _Values, count: int, order: str, level: int | None = None) -> Statements[Rows]:
+    where = _in_stream(streams.family) + ("" if level is None else " AND priority = :level")
+    words = (streams.index, ("where", where), ("order", order), ("passes", streams.passes))
+    params = {**_named(values), "level": level, "bound": streams.bound}
+    rows = yield Statement("scan", {**_params(streams.filters), **params, "count": count}, words=words)
+    if len(rows) < count and (yield from _is_cut(words, params)):
         raise _Cut
     return rows
 
 
-def _stream_words(stream: _Stream) -> Words:
-    level = "" if stream.level is None else "AND priority = :level"
-    return (("index", f"dibs_tasks_by_{stream.column}"), ("where", f"AND {stream.column} = :name {level}"))
+def _in_stream(family: StreamFamily) -> str:
+    return " ".join(f"AND {column} = :{name}" for column, name in zip(family.columns, _VALUES, strict=False))
+
+
+def _named(values: _Values) -> dict[str, Any]:
+    return dict(zip(_VALUES, values, strict=False))
+
+
+_VALUES = ("first", "second")
+"""The parameters with the values of a stream."""
 
 
 # Random orders
 
 
-def _pick_random(filters: Filters, advance: bool) -> Statements[list[int]]:
+def _pick_random(filters: Filters, indexes: StreamIndexes, advance: bool) -> Statements[list[int]]:
     """The tasks with the smallest numbers. Numbers below the position are drawn again first: see `scan_random`."""
     position = yield from _position(filters.order, advance)
     if position is not None and advance:
-        yield from _redraw(filters, position)
-    rows = [] if position is None else (yield from _scan_numbers(filters, position))
+        yield from _redraw(filters, indexes, position)
+    rows = [] if position is None else (yield from _scan_numbers(filters, indexes, position))
     if rows and advance:
         yield Statement("advance_random_order", {"kind": filters.order, "position": rows[-1][1]})
     ids = _ids(rows)
     if len(ids) < filters.count:  # tasks without a number, or with one below the position, come last
-        others = yield from pick(msgspec.structs.replace(filters, order=Order.FIFO), TierMemory(), advance=advance)
+        fifo = msgspec.structs.replace(filters, order=Order.FIFO)
+        others = yield from _pick(fifo, TierMemory(), indexes, advance)
         ids = list(dict.fromkeys([*ids, *others]))
     return ids[: filters.count]
 
@@ -362,19 +468,19 @@ def _position(order: str, advance: bool) -> Statements[float | None]:
     return rows[0][0] if rows else None
 
 
-def _scan_numbers(filters: Filters, position: float) -> Statements[Rows]:
-    index, key, _ = _NUMBERS[filters.order]
-    bound = 8 * filters.count + 512
+def _scan_numbers(filters: Filters, indexes: StreamIndexes, position: float) -> Statements[Rows]:
+    bound = 8 * filters.count + SCANNED
     params = {**_params(filters), "position": position, "count": filters.count}
-    words = (*_number_words(index, key), *_filter_words(filters))
+    words = (*_number_words(filters.order), _passes(filters))
     rows = yield Statement("scan_random", {**params, "bound": bound}, words=words)
     if len(rows) == filters.count or not (yield Statement("beyond_numbers", {**params, "bound": bound}, words=words)):
         return rows
-    column, names = yield from _number_streams(filters)
-    if column is None:
+    family = _number_family(filters)
+    if family is None or not (yield from indexes.find(stream_index(family, filters.order))):
         return (yield Statement("scan_random", {**params, "bound": UNBOUNDED}, words=words))
-    words = (*_number_words(index, key, column), *_filter_words(filters, column))
-    share = min(2 * filters.count // max(len(names), 1) + 4, filters.count)
+    names = yield from _number_streams(filters, family)
+    words = (*_number_words(filters.order, family), _passes(filters, family))
+    share = _share(filters.count, len(names))
     rows = yield Statement("read_numbers", {**params, "names": names, "count": share}, words=words)
     found = sorted((row[:2] for row in rows), key=lambda row: row[1])[: filters.count]
     last = found[-1][1] if len(found) == filters.count else inf
@@ -394,68 +500,85 @@ def _by_stream(rows: Rows) -> dict[int, list[float]]:
     return numbers
 
 
-def _redraw(filters: Filters, position: float) -> Statements[None]:
+def _redraw(filters: Filters, indexes: StreamIndexes, position: float) -> Statements[None]:
     """Draw new numbers for matching tasks below the position: claims with other filters have passed them over."""
-    index, key, rate = _NUMBERS[filters.order]
+    rate = ("rate", _NUMBERS[filters.order][1])
     params = {**_params(filters), "position": position, "bound": 4 * REDRAWN, "count": REDRAWN}
-    words = (*_number_words(index, key), *_filter_words(filters), ("rate", rate))
-    yield Statement("redraw", params, words=words)
-    column, names = yield from _number_streams(filters)
-    if column is not None and len(names) <= PROBED_STREAMS:
-        words = (*_number_words(index, key, column), *_filter_words(filters, column), ("rate", rate))
+    yield Statement("redraw", params, words=(*_number_words(filters.order), _passes(filters), rate))
+    family = _number_family(filters)
+    if family is None or not indexes.is_known(stream_index(family, filters.order)):
+        return
+    names = yield from _number_streams(filters, family)
+    if len(names) <= PROBED_STREAMS:
+        words = (*_number_words(filters.order, family), _passes(filters, family), rate)
         for name in names:
             yield Statement("redraw", {**params, "name": name}, words=words)
 
 
-def _number_streams(filters: Filters) -> Statements[tuple[str | None, list[str]]]:
-    """The column whose index has the tasks of the claim in random order, and its values."""
-    queues, types = _distinct(filters.queues), _distinct(filters.types)
+def _number_family(filters: Filters) -> StreamFamily | None:
+    """The family whose index has the tasks of the claim in random order."""
     if filters.queues is None and filters.types is None:
-        return None, []
-    if filters.types is None or (filters.queues is not None and len(queues) <= len(types)):
-        return "queue", [stream.name for stream in (yield from _open_queues(queues))]
-    return "type", types
+        return None
+    if filters.types is None or (filters.queues is not None and len(filters.queues) <= len(filters.types)):
+        return QUEUE
+    return TYPE
 
 
-def _number_words(index: str, key: str, column: str | None = None) -> Words:
-    if column is None:
-        return (("index", index), ("key", key), ("where", ""))
-    return (("index", f"{index}_{column}"), ("key", key), ("column", column), ("where", f"AND {column} = :name"))
+def _number_streams(filters: Filters, family: StreamFamily) -> Statements[list[str]]:
+    if family is QUEUE:
+        return (yield from _open("queue", filters.queues))
+    return (yield from _open("type", filters.types))
+
+
+def _number_words(order: str, family: StreamFamily | None = None) -> Words:
+    key = ("key", _NUMBERS[order][0])
+    if family is None:
+        return (("index", RANDOM_INDEXES[Order(order)]), key, ("where", ""))
+    column = family.name
+    return (("index", stream_index(family, order)), key, ("column", column), ("where", f"AND {column} = :name"))
 
 
 def number_some(order: str) -> Statements[bool]:
     """Begin the random order if it has not begun, and number the next CHUNK tasks; True if there may be more."""
+    key, rate = _NUMBERS[order]
     if not (yield Statement("random_order", {"kind": order})):
-        yield from _create_indexes(order)
+        index = ("index", RANDOM_INDEXES[Order(order)])
+        yield Statement("create_random_index", words=(index, ("key", key)))
     yield Statement("begin_random_order", {"kind": order})
     [(position, numbered_to, _)] = yield Statement("random_order", {"kind": order})
     if numbered_to is None:  # another process has numbered the rest
         return False
-    _, key, rate = _NUMBERS[order]
     params = {"kind": order, "position": position, "numbered_to": numbered_to, "count": CHUNK, "last": CHUNK - 1}
     yield Statement("number_tasks", params, words=(("key", key), ("rate", rate)))
     [(numbered_to,)] = yield Statement("note_numbered", params)
     return numbered_to is not None
 
 
-def _create_indexes(order: str) -> Statements[None]:
-    index, key, _ = _NUMBERS[order]
-    for name, columns in ((index, key), (f"{index}_type", f"type, {key}"), (f"{index}_queue", f"queue, {key}")):
-        yield Statement("create_random_index", words=(("index", name), ("columns", columns), ("key", key)))
+def create_stream_index(name: str) -> Statements[None]:
+    """Create an index of streams."""
+    columns, number = DEFINITIONS[name]
+    condition = "{{claimable}}" + (f" AND {number} IS NOT NULL" if number else "")
+    yield Statement("create_stream_index", words=(("index", name), ("columns", columns), ("condition", condition)))
 
 
 # Filters
 
 
-def _filter_words(filters: Filters, column: str | None = None) -> Words:
-    """The conditions on a task that was read. `column`: the column of the stream, which needs no condition."""
-    queues = filters.queues is not None and column != "queue"
-    types = filters.types is not None and column != "type"
-    return (
-        ("in_queues", "AND queue IN (SELECT value FROM json_each(:queues))" if queues else ""),
-        ("in_types", "AND type IN (SELECT value FROM json_each(:types))" if types else ""),
-        ("not_paused", "" if column == "queue" else "{{queue_is_open}}"),
+def _passes(filters: Filters, family: StreamFamily | None = None) -> tuple[str, str]:
+    """The conditions on a task that was read. `family`: that of the streams, whose columns need no condition."""
+    return "passes", _conditions(filters, () if family is None else family.columns)
+
+
+def _conditions(filters: Filters, columns: tuple[str, ...], *, is_open: bool = True) -> str:
+    conditions = (
+        ("{{in_named_queues}}", filters.queues is not None and "queue" not in columns),
+        ("{{of_named_types}}", filters.types is not None and "type" not in columns),
+        ("{{with_attempts_left}}", is_cut_by_attempts(filters) and "attempts_left" not in columns),
+        ("{{queue_is_open}}", is_open and "queue" not in columns),
+        ("{{type_is_open}}", is_open and "type" not in columns),
+        (_NOT_EXPIRED, True),
     )
+    return " ".join(fragment for fragment, needed in conditions if needed)
 
 
 def _params(filters: Filters) -> dict[str, Any]:

@@ -179,7 +179,25 @@ class SqliteExecutor:
 
 
 _LISTS = ("ids", "keys", "queues", "types", "items", "streams", "names")
-_ALL_ROWS = frozenset({"complete", "find_keys"})
+_ALL_ROWS = frozenset(
+    {
+        "adapt_backlogs",
+        "add_log_lines",
+        "advance_backlogs",
+        "advance_groups",
+        "advance_queues",
+        "close_backlogs",
+        "complete",
+        "find_ended_keys",
+        "find_keys",
+        "register_backlogs",
+        "return_permits",
+        "send_signals",
+        "settle_tasks",
+        "taken_keys",
+        "use_counters",
+    }
+)
 """Statements that take all their rows at once, as `items`."""
 
 _RETURNING = frozenset({"count_steps", "progress", "renew", "start", "claim_outcomes"})

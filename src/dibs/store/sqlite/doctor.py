@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from dibs.model.upkeep import Check, Verdict
-from dibs.store.doctor import judge, judge_schema
+from dibs.store.doctor import judge, judge_limits, judge_schema
 from dibs.store.sqlite.connection import SQL
 from dibs.store.sqlite.maintenance import FIXED, has_wal_fix
 from dibs.store.sqlite.migrations import KNOWN, applied
@@ -72,6 +72,11 @@ def _books(connection: sqlite3.Connection) -> Iterator[Check]:
         ("books_states", "A task's state differs from where its history ends: another program changed the tables."),
     ):
         yield _unless_damaged(statement.replace("_", " "), partial(_book, connection, statement, hint))
+    yield _unless_damaged("limits", partial(_limits, connection))
+
+
+def _limits(connection: sqlite3.Connection) -> Check:
+    return judge_limits(connection.execute(SQL.text("limits_disagreeing")).fetchone()[0])
 
 
 def _book(connection: sqlite3.Connection, statement: str, hint: str) -> Check:

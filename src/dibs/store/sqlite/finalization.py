@@ -16,7 +16,7 @@ from dibs.model.finalization import (
 from dibs.model.task import Failure, State
 from dibs.model.workflow import STOP_DEADLINE, Workflow, WorkflowState
 from dibs.store.operation import Statement, Statements
-from dibs.store.operations.advance import Advance, CounterChanges, deadline_exceeded, finalizer_cancelled, stopped_state
+from dibs.store.operations.advance import Advance, CounterChanges, deadline_exceeded, stopped_state
 from dibs.store.operations.dialect import FinalizationAnswer
 from dibs.store.operations.finalize import finalization_lost, read_context
 from dibs.store.operations.finish import encode_failure
@@ -123,20 +123,10 @@ class SqliteFinalization:
             yield from self._advance.cancel_waiting(workflow.id, changes)
             state = stopped_state(workflow)
             error = None if state is WorkflowState.CANCELLED else (yield from _cause(workflow))
-            yield from self._advance.end_workflow(workflow, state, error, changes)
-        elif workflow.finalizer_id is None:
-            yield from self._advance.end_workflow(workflow, State.COMPLETED, None, changes)
+            yield from self._advance.conclude(workflow, state, error, changes)
         else:
-            yield from self._begin_finalizer(workflow, workflow.finalizer_id, changes)
+            yield from self._advance.conclude(workflow, WorkflowState.COMPLETED, None, changes)
         return action
-
-    def _begin_finalizer(self, workflow: Workflow, task_id: int, changes: CounterChanges) -> Statements[None]:
-        yield Statement("begin_finalizer", {"id": workflow.id})
-        yield Statement("begin_finalizer_step", {"id": task_id})
-        if not (yield Statement("ready_steps", {"ids": [task_id]}, change=True)):
-            yield from self._advance.end_workflow(
-                workflow, WorkflowState.FAILED, encode_failure(finalizer_cancelled(task_id)), changes
-            )
 
 
 def _execution_status(workflow: Workflow) -> Statements[ExecutionStatus]:

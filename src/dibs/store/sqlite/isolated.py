@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from dibs.errors import InvalidValue
 from dibs.model.upkeep import Check
 from dibs.store.contract import Observer, StoreClock
+from dibs.store.joining import resolve
 from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation
 from dibs.store.operations import SqlOperations, execution
@@ -48,6 +49,8 @@ class IsolatedSqliteStore:
         self.statistics = operations.statistics
         self.upkeep = operations.upkeep
         self.retention = operations.retention
+        self.limits = operations.limits
+        self.logs = operations.logs
         self.wakeups = LocalWakeups()
         self._connection = connection
         self._clock = clock
@@ -112,7 +115,7 @@ class IsolatedSqliteStore:
         """Do nothing: the tables always have the schema of this version."""
         return []
 
-    def maintain(self) -> None:
+    def maintain(self, *, wait: bool = True) -> None:
         """Do nothing: the tables are short-lived."""
 
     def doctor(self) -> list[Check]:
@@ -166,7 +169,7 @@ class IsolatedSqliteStore:
 
 
 def _check_same(on: Any, connection: sqlite3.Connection) -> None:
-    if on is not None and on is not connection:
+    if on is not None and on is not connection and resolve(on).driver is not connection:
         raise InvalidValue(
             "Inside isolated(app, on=connection) every operation uses that connection; this is another connection.",
             hint="Hand the same connection to app.on() and to isolated().",

@@ -13,10 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dibs.errors import InvalidValue, SchemaMissing, StoreError
+from dibs.errors import SchemaMissing, StoreError
 from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
 from dibs.store.contract import Observer, StoreClock
+from dibs.store.joining import is_a, refused, resolve, resolve_async
 from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Mode, Operation, drive
 from dibs.store.operations import SqlOperations, execution
@@ -55,6 +56,8 @@ class SqliteStore:
         self.statistics = operations.statistics
         self.upkeep = operations.upkeep
         self.retention = operations.retention
+        self.limits = operations.limits
+        self.logs = operations.logs
         self._may_migrate = migrate
         self._was_there = False  # the file was opened: from then on it is opened again, but not created again
         self._lost: tuple[_Identity, _Identity] | None = None  # the file that was deleted or replaced, and its log
@@ -121,7 +124,7 @@ class SqliteStore:
     ) -> T:
         """See SqlEngine."""
         if on is not None:
-            return self._run_joined(operation, by, on)
+            return await self._run_joined_async(operation, by, on)
         while True:
             opened = self._open
             if opened is None:
@@ -149,7 +152,7 @@ class SqliteStore:
         finally:
             connection.close()
 
-    def maintain(self) -> None:
+    def maintain(self, *, wait: bool = True) -> None:
         """Checkpoint the WAL, free unused pages, refresh statistics, and check that the file still exists."""
         while True:
             opened = self._opened()
@@ -189,13 +192,25 @@ class SqliteStore:
         await asyncio.to_thread(self.close)
 
     def _run_joined(self, operation: Operation[T], by: str | None, on: Any) -> T:
-        if not isinstance(on, sqlite3.Connection):
-            raise InvalidValue(
-                f"A {type(on).__name__} is not a connection to SQLite.", hint="Hand in a sqlite3 connection."
-            )
-        if not on.in_transaction:  # inside a transaction, a migration would wait for the user's own lock
+        return self._run_on(operation, by, on, resolve(on).driver, "Dibs")
+
+    async def _run_joined_async(self, operation: Operation[T], by: str | None, on: Any) -> T:
+        """Run the operation in the thread of the connection: that of aiosqlite, or the one that runs the event loop."""
+        driver = (await resolve_async(on)).driver
+        if not is_a(driver, "aiosqlite", "Connection"):
+            return self._run_on(operation, by, on, driver, "AsyncDibs")
+        if not driver.in_transaction:
+            await asyncio.to_thread(self._opened)
+        # Private attributes, for one hop to the thread instead of one for each statement; a test fails if they change.
+        returned = await driver._execute(run_joined, operation, by, driver._conn, self.clock)
+        return operation.result(returned)
+
+    def _run_on(self, operation: Operation[T], by: str | None, on: Any, driver: Any, client: str) -> T:
+        if not isinstance(driver, sqlite3.Connection):
+            raise refused(on, "SQLite", client, "sqlite3" if client == "Dibs" else "sqlite3 and aiosqlite")
+        if not driver.in_transaction:  # inside a transaction, a migration would wait for the user's own lock
             self._opened()
-        return operation.result(run_joined(operation, by, on, self.clock))
+        return operation.result(run_joined(operation, by, driver, self.clock))
 
     def _check_in_place(self, opened: _Open) -> None:
         """Raise StoreError if the file was deleted or replaced: SQLite would write to the old file without an error."""

@@ -21,7 +21,7 @@ async function act(form, button) {
     const response = await post(form.getAttribute("action"), new URLSearchParams(new FormData(form, button)));
     const text = await response.text();
     if (response.redirected && !isCurrentPage(response.url)) location.assign(response.url);
-    else if (response.ok) showPageNotice(replaceParts(text));
+    else if (response.ok) showPageNotice(replaceParts(text, form));
     else showProblem(new DOMParser().parseFromString(text, "text/html"));
   } catch {
     showNotice("The server did not answer. The action may or may not have been done.", true);

@@ -107,12 +107,14 @@ async function refresh() {
   }
 }
 
-// Replace the live parts of this page that differ in the fetched page.
-export function replaceParts(html) {
+// Replace the live parts of this page that differ in the fetched page. `submitted`: the form that this page answers, if
+// any: its part is replaced although one of its inputs has the focus.
+export function replaceParts(html, submitted = null) {
   const fresh = new DOMParser().parseFromString(html, "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
     const other = fresh.getElementById(part.id);
-    if (other && content(other) !== shown.get(part.id) && !isBusy(part)) replace(part, other);
+    const free = !isBusy(part) || (submitted && part.contains(submitted));
+    if (other && content(other) !== shown.get(part.id) && free) replace(part, other);
   }
   document.dispatchEvent(new CustomEvent("dibs:replaced"));
   return fresh;

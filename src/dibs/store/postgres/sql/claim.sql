@@ -12,7 +12,7 @@
 -- Promise: the first candidates in the requested order now belong to this worker, each under its next token; never more
 -- than `exact_count`.
 -- Parameters: queues, types, min_attempts_left, kind, is_continued, worker_id, incarnation, lease, ahead, request,
--- check_overdue, exact_count, now, by.
+-- check_overdue, is_plain, exact_count, now, by.
 -- Words: tier (CTEs that find `candidates`; empty for a scan), candidates (their query), left (left_by_scan,
 -- left_by_merge or left_by_random), after (CTEs of the random orders, or empty), count, holder_columns, and the words of
 -- the fragments.
@@ -31,6 +31,7 @@
 -- that is read is locked.
 WITH RECURSIVE {{moment}},
 {{overdue}},
+{{limited_work}},
 {{tier}}
 picked AS MATERIALIZED (
     SELECT id, row_number() OVER () AS rank FROM (
@@ -46,7 +47,8 @@ picked AS MATERIALIZED (
 ),
 {{after}}
 {{claimed}}
-SELECT CASE WHEN (SELECT count(*) FROM picked) < {{wanted}} THEN {{left}} END,
+SELECT CASE WHEN (SELECT found FROM limited_work) THEN 'limited'
+            WHEN (SELECT count(*) FROM picked) < {{wanted}} THEN {{left}} END,
     CASE WHEN :check_overdue OR NOT EXISTS (SELECT FROM picked) THEN (SELECT found FROM overdue) ELSE false END,
     changed.*
 FROM (VALUES (1)) AS always LEFT JOIN (changed JOIN picked ON picked.id = changed.task_id) ON true
@@ -56,8 +58,8 @@ ORDER BY picked.rank
 -- Promise: as `claim`, but stream after stream, each in the order of its index: for the moment when other claims are
 -- taking all candidates of `claim`, or when tasks without a random-order number are left. Never empty while a matching
 -- task is claimable and not locked.
--- Parameters and rows as in `claim`. Words: names, in_stream, age, passes, count.
--- Index: dibs_tasks_by_type, dibs_tasks_by_queue, or dibs_tasks_by_priority if the claim names neither.
+-- Parameters and rows as in `claim`. Words: names, in_stream, index_order, age, passes, count.
+-- Index: that of the streams, or dibs_tasks_by_priority or dibs_tasks_by_age for the whole store.
 -- Safe: rows are locked as they are read, and no more than `count` rows.
 WITH RECURSIVE {{moment}},
 {{names}},
@@ -66,7 +68,7 @@ picked AS MATERIALIZED (
         SELECT task.id
         FROM names AS stream CROSS JOIN LATERAL (
             SELECT id FROM dibs_tasks WHERE {{claimable}} {{in_stream}} {{passes}}
-            ORDER BY priority DESC, {{age}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
+            ORDER BY {{index_order}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
         ) AS task
         LIMIT {{count}}
     ) AS locked
@@ -104,26 +106,46 @@ incarnation = (:incarnations::text[])[array_position(ARRAY(SELECT id FROM picked
 -- fragment: wanted
 -- The number of tasks to claim: 0 if a sweep is due and something is overdue, because an overdue task may come before
 -- all others. A fragment of `claim`; parameters: check_overdue, exact_count.
-CASE WHEN :check_overdue AND (SELECT found FROM overdue) THEN 0 ELSE :exact_count END
+CASE WHEN (SELECT found FROM limited_work) OR (:check_overdue AND (SELECT found FROM overdue)) THEN 0
+     ELSE :exact_count END
+
+-- fragment: limited_work
+-- Whether a claim with these filters may find work with limits: tasks of an open backlog, or something to register or to
+-- subtract first (see admission.py). Then nothing is claimed here. Parameters: is_plain (the caller wants plain tasks
+-- only), queues, types. Words: in_queues, in_types, unlimited. A store that never had a limit pays for a look at an
+-- empty table. Indexes: dibs_tasks_unregistered, dibs_tasks_returning, dibs_counters_opening, dibs_backlogs_open.
+limited_work AS MATERIALIZED (
+    SELECT CASE WHEN :is_plain OR NOT EXISTS (SELECT FROM dibs_flow) THEN false
+        ELSE EXISTS (SELECT FROM dibs_signals)
+            OR EXISTS (SELECT FROM dibs_tasks WHERE state = 'pending' AND backlog IS NOT NULL AND NOT parked)
+            OR EXISTS (SELECT FROM dibs_tasks WHERE permits IS NOT NULL AND state <> 'claimed')
+            OR EXISTS (SELECT FROM dibs_counters, moment WHERE opens_at IS NOT NULL AND opens_at <= moment.now)
+            OR EXISTS (SELECT FROM dibs_counters, moment
+                       WHERE opens_at IS NOT NULL AND noted_at > moment.now + {{clock_slack}})
+            OR EXISTS (SELECT FROM dibs_backlogs WHERE closed_on IS NULL {{in_queues}} {{in_types}} {{unlimited}})
+        END AS found
+)
 
 -- fragment: still_claimable
 -- A condition of a row that is looked up by its id: the task is claimable. See `unindexed`.
-{{unindexed: state}} = 'pending' AND NOT parked
+{{unindexed: state}} = 'pending' AND NOT parked AND backlog IS NULL
 
 -- fragment: overdue
--- Whether a sweep would find tasks to promote, to recover or to unpark. A fragment; evaluated only if the result
--- matters. Indexes: dibs_tasks_due and dibs_tasks_leases, the first entry of each (after steps that end with their
--- lease), and dibs_queues_resumed.
+-- Whether a sweep would find tasks to promote, to recover, to expire or to unpark. A fragment; evaluated only if the result
+-- matters. Indexes: dibs_tasks_due, dibs_tasks_leases and dibs_tasks_expiring, the first entry of each (after steps that
+-- end with their lease), and dibs_pauses_resumed.
 overdue AS MATERIALIZED (
     SELECT coalesce((SELECT run_at FROM dibs_tasks WHERE state = 'scheduled' ORDER BY run_at LIMIT 1) <= moment.now, false)
         OR (SELECT lease_until FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= moment.now {{except_ending_steps}}
             ORDER BY lease_until LIMIT 1) IS NOT NULL
-        OR EXISTS (SELECT FROM dibs_queues WHERE parked AND paused_at IS NULL) AS found
+        OR coalesce((SELECT expires_at FROM dibs_tasks WHERE {{may_expire}} ORDER BY expires_at LIMIT 1) <= moment.now, false)
+        OR EXISTS (SELECT FROM dibs_pauses WHERE parked AND paused_at IS NULL) AS found
     FROM moment
 )
 
 -- name: claim_by_id
--- Promise: this task now belongs to this worker, if it was pending and its queue is not paused.
+-- Promise: this task now belongs to this worker, if it was pending and not expired, and neither its queue nor its type
+-- is paused.
 -- Parameters: id, worker_id, incarnation, lease, request, now, by. Rows: history columns, task columns; none if not
 -- claimable.
 -- Safe: one statement; the loser of a race waits for the winner's commit and finds the task no longer pending.
@@ -134,8 +156,10 @@ changed AS (
         claimed_at = moment.now, lease_until = moment.now + :lease, ahead = false,
         request = :request, progress = NULL, progress_message = NULL, parked = false
     FROM moment
-    WHERE task.id = :id AND {{unindexed: state}} = 'pending'
-      AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE name = task.queue AND paused_at IS NOT NULL)
+    WHERE task.id = :id AND {{unindexed: state}} = 'pending' AND backlog IS NULL
+      AND coalesce(task.expires_at > moment.now, true)
+      AND NOT EXISTS (SELECT FROM dibs_pauses WHERE scope = 'queue' AND name = task.queue AND paused_at IS NOT NULL)
+      AND NOT EXISTS (SELECT FROM dibs_pauses WHERE scope = 'type' AND name = task.type AND paused_at IS NOT NULL)
     RETURNING task.id AS task_id, 'claimed' AS event, 'pending' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, {{task}}
 ),
@@ -160,7 +184,8 @@ ORDER BY task.id
 -- name: peek
 -- Promise: the ids that a claim would take now, in order. Parameters and words as in `claim`.
 -- Rows: (id, NULL), and (NULL, what is left) if there are fewer than `exact_count`.
-WITH RECURSIVE {{tier}}
+WITH RECURSIVE {{moment}},
+{{tier}}
 picked AS MATERIALIZED (SELECT id FROM ({{candidates}}) AS candidates LIMIT {{count}})
 SELECT id, NULL FROM picked
 UNION ALL
@@ -169,9 +194,33 @@ SELECT NULL, {{left}} WHERE (SELECT count(*) FROM picked) < :exact_count
 -- fragment: in_open_queue
 -- A condition: the queue of the task is not paused. The tasks of a paused queue are parked soon, but not at once. If no
 -- queue is paused, the queue is not looked up. A boolean coalesce: the planner takes `(subquery) IS NULL` for so rare
--- that it sorts all tasks instead of reading the first ones in the order of the index. Index: dibs_queues_paused.
-AND CASE WHEN EXISTS (SELECT FROM dibs_queues WHERE paused_at IS NOT NULL)
-         THEN NOT coalesce((SELECT paused_at IS NOT NULL FROM dibs_queues WHERE name = queue), false) ELSE true END
+-- that it sorts all tasks instead of reading the first ones in the order of the index. Index: dibs_pauses_paused.
+AND CASE WHEN EXISTS (SELECT FROM dibs_pauses WHERE scope = 'queue' AND paused_at IS NOT NULL)
+         THEN NOT {{paused: 'queue' AND name = queue}} ELSE true END
+
+-- fragment: of_open_type
+-- A condition: the type of the task is not paused. The paused types are hashed, unlike paused queues, of which there may
+-- be thousands: a look-up for each task would make the planner expect a high cost of a long stream, and compile the
+-- statement first. Index: dibs_pauses_paused.
+AND (type IN (SELECT name FROM dibs_pauses WHERE scope = 'type' AND paused_at IS NOT NULL)) IS NOT TRUE
+
+-- fragment: is_open
+-- A condition: neither the queue nor the type of the task is paused. One condition instead of two: the planner expects
+-- each to remove half of the tasks, and a stream to be read twice as far.
+AND CASE WHEN EXISTS (SELECT FROM dibs_pauses WHERE paused_at IS NOT NULL)
+         THEN NOT ({{paused: 'queue' AND name = queue}}
+                   OR (type IN (SELECT name FROM dibs_pauses WHERE scope = 'type' AND paused_at IS NOT NULL)) IS TRUE)
+         ELSE true END
+
+-- fragment: paused
+-- Whether this queue or type is paused. The argument: the scope, and the condition of the name.
+coalesce((SELECT paused_at IS NOT NULL FROM dibs_pauses WHERE scope = {{argument}}), false)
+
+-- fragment: not_expired
+-- A condition: the task has not expired. Upkeep cancels expired tasks, but not at once. A boolean coalesce: the planner
+-- would take many rows for expired where all expiries are past, and sort. Safe: the expiry of a waiting task does not
+-- change, except that a retry removes it, so the condition holds as well when the claim has locked the row.
+AND coalesce(expires_at > (SELECT now FROM moment), true)
 
 -- fragment: in_named_queues
 -- A condition: the task is in one of the queues that the claim names. Parameters: queues. The names are hashed, because
@@ -211,7 +260,7 @@ WHERE true {{passes}}
 -- The claimable tasks of the store, or of one stream, in an order that an index has. Words: in_stream, in_index,
 -- numbered, index_order.
 -- Index: dibs_tasks_by_priority, dibs_tasks_by_age, dibs_tasks_by_random or dibs_tasks_by_weight, or that of the stream.
-SELECT id, queue, type, attempts_left, priority, {{number}} AS number FROM dibs_tasks
+SELECT id, queue, type, attempts_left, priority, expires_at, {{number}} AS number FROM dibs_tasks
 WHERE {{claimable}} {{numbered}} {{in_stream}} {{in_index}} ORDER BY {{index_order}}
 
 -- fragment: any_priority
@@ -244,7 +293,7 @@ SELECT found.* FROM (
     )
     SELECT priority FROM level
 ) AS level CROSS JOIN LATERAL (
-    SELECT id, queue, type, attempts_left, priority FROM dibs_tasks
+    SELECT id, queue, type, attempts_left, priority, expires_at FROM dibs_tasks
     WHERE {{claimable}} {{in_stream}} AND priority = level.priority ORDER BY {{within}} LIMIT {{argument}}
 ) AS found
 
@@ -270,7 +319,7 @@ CASE WHEN NOT {{cut}} THEN 'nothing'
 {{streams}},
 heads AS MATERIALIZED (
     SELECT stream.*, row_number() OVER (ORDER BY {{order}}) AS place
-    FROM (SELECT stream.name, stream.level, head.* FROM streams AS stream CROSS JOIN LATERAL ({{read}} LIMIT 1) AS head
+    FROM (SELECT stream.name, stream.kind, stream.level, head.* FROM streams AS stream CROSS JOIN LATERAL ({{read}} LIMIT 1) AS head
           ORDER BY {{order}} LIMIT {{reach}}) AS stream
 ),
 share AS MATERIALIZED (SELECT 2 * {{reach}} / greatest(count(*), 1) + 1 AS each FROM heads),
@@ -344,7 +393,7 @@ EXISTS (SELECT FROM merged WHERE NOT passes)
 -- The tasks of a stream that pass the filters, in the requested order. Words: number (the column of the random-order
 -- number, or NULL), numbered, in_stream, passes, index_order, bound (larger than `reach`: a constant, so that
 -- the planner sees how few rows are wanted).
--- Index: dibs_tasks_by_type, dibs_tasks_by_queue, or the same for a random order.
+-- Index: that of the streams in this order.
 SELECT id, priority, number, true AS passes FROM (
     SELECT id, priority, {{number}} AS number FROM dibs_tasks
     WHERE {{claimable}} {{numbered}} {{in_stream}} {{argument}} {{passes}}
@@ -358,7 +407,7 @@ SELECT id, priority, number, true AS passes FROM (
 SELECT id, priority, number, passes FROM (
     SELECT id, priority, number, nth, (nth <= {{bound}} {{passes}}) AS passes FROM (
         SELECT *, row_number() OVER () AS nth FROM (
-            SELECT id, queue, type, attempts_left, priority, {{number}} AS number FROM dibs_tasks
+            SELECT id, queue, type, attempts_left, priority, expires_at, {{number}} AS number FROM dibs_tasks
             WHERE {{claimable}} {{numbered}} {{in_stream}} {{argument}} ORDER BY {{index_order}} LIMIT {{bound}} + 1
         ) AS task
     ) AS task
@@ -366,16 +415,18 @@ SELECT id, priority, number, passes FROM (
 WHERE passes OR nth > {{bound}}
 
 -- fragment: types_named
--- The types that a claim names. The array keeps the planner from expecting many.
+-- The types that a claim names, without paused types. Index: dibs_pauses_pkey. The array keeps the planner from
+-- expecting many.
 names AS MATERIALIZED (
-    SELECT name COLLATE "C" AS name FROM unnest(ARRAY(SELECT unnest(:types::text[]))) AS named (name)
+    SELECT name COLLATE "C" AS name, NULL AS kind FROM unnest(ARRAY(SELECT unnest(:types::text[]))) AS named (name)
+    WHERE NOT {{paused: 'type' AND dibs_pauses.name = named.name COLLATE "C"}}
 )
 
 -- fragment: queues_named
--- The queues that a claim names, without paused queues. Index: dibs_queues_pkey.
+-- The queues that a claim names, without paused queues. Index: dibs_pauses_pkey.
 names AS MATERIALIZED (
-    SELECT name COLLATE "C" AS name FROM unnest(ARRAY(SELECT unnest(:queues::text[]))) AS named (name)
-    WHERE NOT EXISTS (SELECT FROM dibs_queues AS queue WHERE queue.name = named.name COLLATE "C" AND paused_at IS NOT NULL)
+    SELECT name COLLATE "C" AS name, NULL AS kind FROM unnest(ARRAY(SELECT unnest(:queues::text[]))) AS named (name)
+    WHERE NOT {{paused: 'queue' AND dibs_pauses.name = named.name COLLATE "C"}}
 )
 
 -- fragment: queues_found
@@ -389,8 +440,34 @@ found (name) AS (
     FROM found WHERE found.name IS NOT NULL
 ),
 names AS MATERIALIZED (
-    SELECT name COLLATE "C" AS name FROM unnest(ARRAY(SELECT name FROM found WHERE name IS NOT NULL)) AS named (name)
-    WHERE NOT EXISTS (SELECT FROM dibs_queues AS queue WHERE queue.name = named.name COLLATE "C" AND paused_at IS NOT NULL)
+    SELECT name COLLATE "C" AS name, NULL AS kind
+    FROM unnest(ARRAY(SELECT name FROM found WHERE name IS NOT NULL)) AS named (name)
+    WHERE NOT {{paused: 'queue' AND dibs_pauses.name = named.name COLLATE "C"}}
+)
+
+-- fragment: pairs_named
+-- The pairs of the queues and types that a claim names, without paused queues and types. Index: dibs_pauses_pkey.
+names AS MATERIALIZED (
+    SELECT named.name COLLATE "C" AS name, of_type.kind COLLATE "C" AS kind
+    FROM unnest(ARRAY(SELECT unnest(:queues::text[]))) AS named (name),
+         unnest(ARRAY(SELECT unnest(:types::text[]))) AS of_type (kind)
+    WHERE NOT {{paused: 'queue' AND dibs_pauses.name = named.name COLLATE "C"}}
+      AND NOT {{paused: 'type' AND dibs_pauses.name = of_type.kind COLLATE "C"}}
+)
+
+-- fragment: attempts_found
+-- The numbers of attempts left that claimable tasks have, from the one that the claim needs at least. Parameters:
+-- min_attempts_left. Index: dibs_tasks_by_attempts, one probe for each number.
+found (name) AS (
+    (SELECT attempts_left FROM dibs_tasks WHERE {{claimable}} AND attempts_left >= :min_attempts_left::int
+     ORDER BY attempts_left LIMIT 1)
+    UNION ALL
+    SELECT (SELECT attempts_left FROM dibs_tasks WHERE {{claimable}} AND attempts_left > found.name
+            ORDER BY attempts_left LIMIT 1)
+    FROM found WHERE found.name IS NOT NULL
+),
+names AS MATERIALIZED (
+    SELECT name, NULL AS kind FROM unnest(ARRAY(SELECT name FROM found WHERE name IS NOT NULL)) AS named (name)
 )
 
 -- fragment: whole_store
@@ -400,26 +477,28 @@ names AS (SELECT 1)
 -- fragment: streams_of_names
 -- One stream for each named type or queue, in an order that its index has.
 {{names}},
-streams AS (SELECT name, NULL::integer AS level FROM names)
+streams AS (SELECT name, kind, NULL::integer AS level FROM names)
 
 -- fragment: streams_of_levels
--- One stream for each priority of each named type or queue, in an order that is that of the index only within a
--- priority. Words: names, column. Index: dibs_tasks_by_type or dibs_tasks_by_queue. The recursion jumps from each
--- priority of a name to the next. The array keeps the planner from expecting many.
+-- One stream for each priority of each name, in an order that is that of the index only within a priority. Words: names,
+-- of_name (the condition that a task is of a name), collated (the collation of the names, if they are texts). Index: that
+-- of the streams by priority. The recursion jumps from each priority of a name to the next. The array keeps the planner
+-- from expecting many.
 {{names}},
-levels (name, level) AS (
-    SELECT name, (SELECT priority FROM dibs_tasks WHERE {{claimable}} AND {{column}} = names.name
-                  ORDER BY priority DESC, {{age}} LIMIT 1)
-    FROM names
+levels (name, kind, level) AS (
+    SELECT name, kind, (SELECT priority FROM dibs_tasks WHERE {{claimable}} {{of_name}}
+                        ORDER BY priority DESC, {{age}} LIMIT 1)
+    FROM names AS stream
     UNION ALL
-    SELECT name, (SELECT priority FROM dibs_tasks WHERE {{claimable}} AND {{column}} = levels.name
-                    AND priority < levels.level ORDER BY priority DESC, {{age}} LIMIT 1)
-    FROM levels WHERE level IS NOT NULL
+    SELECT name, kind, (SELECT priority FROM dibs_tasks WHERE {{claimable}} {{of_name}} AND priority < stream.level
+                        ORDER BY priority DESC, {{age}} LIMIT 1)
+    FROM levels AS stream WHERE level IS NOT NULL
 ),
 streams AS MATERIALIZED (
-    SELECT stream.name COLLATE "C" AS name, stream.level
-    FROM (SELECT array_agg(name) AS names, array_agg(level) AS levels FROM levels WHERE level IS NOT NULL) AS every,
-         unnest(every.names, every.levels) AS stream (name, level)
+    SELECT stream.name {{collated}} AS name, stream.kind COLLATE "C" AS kind, stream.level
+    FROM (SELECT array_agg(name) AS names, array_agg(kind) AS kinds, array_agg(level) AS levels
+          FROM levels WHERE level IS NOT NULL) AS every,
+         unnest(every.names, every.kinds, every.levels) AS stream (name, kind, level)
 )
 
 -- fragment: scan_random
@@ -559,39 +638,112 @@ FROM random_order, reached
 WHERE noted.kind = random_order.kind
 RETURNING noted.numbered_to
 
+-- name: claim_indexes
+-- Promise: the indexes of the tasks that can be used. Rows: (name).
+SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+WHERE indrelid = 'dibs_tasks'::regclass AND indisvalid
+
+-- name: request_index
+-- Promise: upkeep will build this index of streams. Parameters: name, now. Rows: none.
+{{with_moment}}
+INSERT INTO dibs_stream_indexes (name, requested_at) VALUES (:name, {{now}}) ON CONFLICT (name) DO NOTHING
+
+-- name: requested_indexes
+-- Promise: the requested indexes of streams, without those that could not be built in the last ten minutes. Rows:
+-- (name).
+SELECT name FROM dibs_stream_indexes
+WHERE failed_at IS NULL OR failed_at < extract(epoch FROM clock_timestamp()) * 1000000 - 600000000
+ORDER BY requested_at, name
+
+-- name: overdue_indexes
+-- Promise: the indexes that were requested more than a minute ago, and are not built. Rows: (name, error).
+SELECT name, error FROM dibs_stream_indexes
+WHERE requested_at < extract(epoch FROM clock_timestamp()) * 1000000 - 60000000
+  AND NOT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass(name) AND indisvalid)
+ORDER BY name
+
+-- name: note_index_built
+-- Promise: the index is no longer requested. Parameters: name. Rows: none.
+DELETE FROM dibs_stream_indexes WHERE name = :name
+
+-- name: note_index_error
+-- Promise: the reason why the index could not be built is stored, for `dibs doctor`. Parameters: name, error. Rows:
+-- none.
+UPDATE dibs_stream_indexes SET error = :error, failed_at = extract(epoch FROM clock_timestamp()) * 1000000
+WHERE name = :name
+
+-- name: owns_tasks
+-- Promise: whether the role may create indexes of the tasks. Rows: (boolean).
+SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'dibs_tasks'::regclass
+
+-- name: being_built
+-- Promise: whether another session holds the lock of a build on the tasks (or of a vacuum). Rows: (boolean).
+SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'dibs_tasks'::regclass AND granted
+               AND mode = 'ShareUpdateExclusiveLock' AND pid <> pg_backend_pid()
+               AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+
 -- name: park
--- Promise: up to `limit` claimable tasks of the queue are parked, in the order of their priority and age, if the queue is
--- paused. Parameters: queue. Words: limit. Rows: (id). Index: dibs_tasks_by_queue.
--- Safe: the statement locks the queue's row, which a pause and a resume write: a queue that is not paused has no task
--- that was parked after its resume. Tasks that other transactions have locked, most likely because they are being
--- claimed, are skipped: the holder of the queue's row waits for no task.
+-- Promise: up to `limit` claimable tasks of the queue or type are parked, in the order of their priority and age, if it is
+-- paused. Parameters: scope, name. Words: tasks_to_park, column (queue or type), limit, reach. Rows: (id).
+-- Index: dibs_tasks_by_queue or dibs_tasks_by_type, or dibs_tasks_by_priority with `reach` entries.
+-- Safe: the statement locks the row of the pause, which a pause and a resume write: a queue or type that is not paused
+-- has no task that was parked for it after its resume. Tasks that other transactions have locked, most likely because they
+-- are being claimed, are skipped: the holder of the row waits for no task.
 WITH paused AS MATERIALIZED (
-    SELECT name FROM dibs_queues WHERE name = :queue AND paused_at IS NOT NULL FOR NO KEY UPDATE
+    SELECT name FROM dibs_pauses WHERE scope = :scope AND name = :name AND paused_at IS NOT NULL FOR NO KEY UPDATE
 ),
 free AS MATERIALIZED (
-    SELECT task.id FROM paused CROSS JOIN LATERAL (
-        SELECT id FROM dibs_tasks WHERE {{claimable}} AND queue = paused.name
-        ORDER BY priority DESC, {{age_in_stream}} LIMIT {{limit}} FOR UPDATE SKIP LOCKED
-    ) AS task
+    SELECT task.id FROM paused CROSS JOIN LATERAL ({{tasks_to_park}} LIMIT {{limit}} FOR UPDATE SKIP LOCKED) AS task
 )
-UPDATE dibs_tasks SET parked = true WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id
+UPDATE dibs_tasks SET parked = true, type_parked = :scope = 'type' WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id
+
+-- fragment: first_in_stream
+-- The first claimable tasks of the queue or type.
+SELECT id FROM dibs_tasks WHERE {{claimable}} AND {{column}} = paused.name ORDER BY priority DESC, {{age_in_stream}}
+
+-- fragment: first_within_reach
+-- The claimable tasks of the queue or type among the first `reach` of the store, for a store without the index of streams.
+SELECT id FROM dibs_tasks
+WHERE {{still_claimable}} AND id = ANY (ARRAY(
+    SELECT id FROM (SELECT id, queue, type FROM dibs_tasks WHERE {{claimable}} {{any_priority}}
+                    ORDER BY priority DESC, {{age_in_store}} LIMIT {{reach}}) AS task
+    WHERE {{column}} = paused.name))
+ORDER BY priority DESC, id
 
 -- name: unpark
--- Promise: up to `limit` parked tasks of the queue are claimable, in the order of their priority and age, if the queue is
--- not paused. A task without a number gets one in a random order that has begun. Parameters: queue. Words: limit.
--- Rows: (id). Index: dibs_tasks_parked.
+-- Promise: of the tasks that are parked for this pause, up to `limit` are claimable, in the order of their priority and
+-- age, if the pause has ended. Those whose type, or queue, is paused as well stay parked for that other pause. A task
+-- without a number gets one in a random order that has begun. Parameters: scope, name, by_type, other (the other scope).
+-- Words: other_column (type or queue), limit. Rows: (id). Index: dibs_tasks_parked.
 -- Safe: as `park`; but a claim that sweeps unparks tasks of several queues, possibly in one transaction, so it does not
--- wait for the row of a queue.
+-- wait for the row of a pause, nor for those of the other pauses (`still`): tasks whose other pause is being changed at
+-- this moment stay as they are, for the next batch. A task is handed to another pause only while the row of that pause is
+-- locked and says that it holds, so its resume finds the task.
 WITH resumed AS MATERIALIZED (
-    SELECT name FROM dibs_queues WHERE name = :queue AND paused_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
+    SELECT name FROM dibs_pauses WHERE scope = :scope AND name = :name AND paused_at IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 free AS MATERIALIZED (
-    SELECT task.id FROM resumed CROSS JOIN LATERAL (
-        SELECT id FROM dibs_tasks WHERE {{is_parked}} AND queue = resumed.name
+    SELECT task.id, task.other FROM resumed CROSS JOIN LATERAL (
+        SELECT id, {{other_column}} AS other FROM dibs_tasks
+        WHERE {{is_parked}} AND type_parked = :by_type AND {{pause_name}} = resumed.name
         ORDER BY priority DESC, id LIMIT {{limit}} FOR UPDATE SKIP LOCKED
     ) AS task
+),
+still AS MATERIALIZED (
+    SELECT name FROM dibs_pauses
+    WHERE scope = :other AND paused_at IS NOT NULL AND name = ANY (ARRAY(SELECT DISTINCT other FROM free))
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+unclear AS MATERIALIZED (
+    SELECT name FROM dibs_pauses
+    WHERE scope = :other AND paused_at IS NOT NULL AND name = ANY (ARRAY(SELECT DISTINCT other FROM free))
+      AND name <> ALL (ARRAY(SELECT name FROM still))
 )
 UPDATE dibs_tasks AS task
-SET parked = false, random_key = coalesce(task.random_key, {{random_place}}),
+SET parked = task.{{other_column}} = ANY (ARRAY(SELECT name FROM still)),
+    type_parked = CASE WHEN task.{{other_column}} = ANY (ARRAY(SELECT name FROM still)) THEN NOT task.type_parked
+                       ELSE task.type_parked END,
+    random_key = coalesce(task.random_key, {{random_place}}),
     weighted_key = coalesce(task.weighted_key, {{weighted_place}})
-WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id
+WHERE id = ANY (ARRAY(SELECT id FROM free WHERE other <> ALL (ARRAY(SELECT name FROM unclear)))) RETURNING id

@@ -60,12 +60,17 @@ noted AS (
 ({{argument}} || '')
 
 -- fragment: claimable
--- A condition: the task is pending and not parked. The partial indexes of the orders of claiming have it.
-state = 'pending' AND NOT parked
+-- A condition: the task is pending, not parked, and no limit or fair queue applies to it. The partial indexes of the
+-- orders of claiming have it.
+state = 'pending' AND NOT parked AND backlog IS NULL
+
+-- fragment: unregistered
+-- A condition: the task waits in a backlog that has not registered it. The form is that of dibs_tasks_unregistered.
+state = 'pending' AND backlog IS NOT NULL AND NOT parked
 
 -- fragment: is_parked
 -- A condition: the task is parked. The partial index dibs_tasks_parked has it.
-state = 'pending' AND parked
+state = 'pending' AND parked AND backlog IS NULL
 
 -- fragment: differs_from
 -- Compares two values either of which may be NULL.
@@ -97,7 +102,8 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
 task.id, task.type, task.queue, task.state, task.params, task.priority, task.attempts, task.max_attempts, task.token,
 task.created_at, task.run_at, task.type_version, task.timeout, task.claimed_at, task.lease_until, task.finished_at,
 task.worker_id, task.key, task.cancel_requested, task.progress, task.progress_message, task.result, task.error,
-task.dropped, task.workflow_id, task.trace, task.set_aside, task.tags
+task.dropped, task.workflow_id, task.trace, task.set_aside, task.tags, task.expires_at, {{scope_shown}}, task.key_until,
+task.limits, task.group_key
 
 -- fragment: error_text
 -- The type and message of the column `error`, as `type: message`.

@@ -57,6 +57,7 @@ changed AS (
                            THEN moment.now END,
         run_at = moment.now + coalesce(items.retry_in, CAST({{backoff}} * items.jitter AS bigint)),
         ready_at = moment.now,
+        expires_at = NULL,
         worker_id = CASE WHEN task.cancel_requested OR items.permanent OR task.attempts_left <= 1
                          THEN task.worker_id END,
         claimed_at = CASE WHEN task.cancel_requested OR items.permanent OR task.attempts_left <= 1
@@ -77,7 +78,8 @@ SELECT * FROM changed
 
 -- name: release
 -- Promise: each task goes back without an attempt spent, if its worker still holds it under its token; pending at
--- once or scheduled after `delay`, cancelled when its cancellation was requested.
+-- once or scheduled after `delay`, cancelled when its cancellation was requested. A task that was claimed ahead and is
+-- not known to be started can still expire.
 -- Parameters: items (a JSON array of objects with id, token, worker_id, delay), now, by.
 -- Rows as in `complete`; the detail says that it was a release. A task that goes back has no holder; the
 -- history takes the worker from the parameters. Safe: as `complete`.
@@ -93,6 +95,7 @@ changed AS (
         finished_at = CASE WHEN task.cancel_requested THEN moment.now END,
         run_at = moment.now + items.delay,
         ready_at = moment.now,
+        expires_at = CASE WHEN task.ahead THEN task.expires_at END,
         worker_id = CASE WHEN task.cancel_requested THEN task.worker_id END,
         claimed_at = CASE WHEN task.cancel_requested THEN task.claimed_at END,
         lease_until = NULL,
@@ -145,22 +148,24 @@ ORDER BY past.id
 
 -- name: start
 -- Promise: each task starts now and is charged if its worker is lost, if that worker still holds the task under its
--- token.
--- Parameters: items (a JSON array of objects with id, token, worker_id).
+-- token and the task has not expired before.
+-- Parameters: items (a JSON array of objects with id, token, worker_id), now.
 -- Rows: (id, token, worker_id); none where refused. Safe: as `complete`.
 --
--- A worker reports the start, before it runs the task, only where `dropped` is not 0. When a batch is lost with its
+-- A worker reports the start, before it runs the task, only where `dropped` is not 0, or where the task expires: it
+-- does not start a task after its expiry, which the database's clock decides. When a batch is lost with its
 -- worker, the store does not know which task was running, so the first loss charges none of them; from then on their
 -- starts are recorded one by one, so that a task that kills its worker is charged, and its neighbours are not.
 -- Recording every start would cost a durable write for each task that never harms a worker.
-WITH items AS MATERIALIZED (
+WITH {{moment}},
+items AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:items::json) AS items (id bigint, token bigint, worker_id text)
 ),
 {{in_turn}}
 UPDATE dibs_tasks AS task SET ahead = false
-FROM items, in_turn
+FROM items, in_turn, moment
 WHERE task.id = in_turn.id AND task.id = items.id AND task.token = items.token AND task.worker_id = items.worker_id
-  AND {{unindexed: state}} = 'claimed'
+  AND {{unindexed: state}} = 'claimed' AND NOT coalesce(task.ahead AND task.expires_at <= moment.now, false)
 RETURNING task.id, task.token, task.worker_id
 
 -- name: renew

@@ -57,3 +57,12 @@ FROM dibs_steps AS step
 CROSS JOIN LATERAL (SELECT state FROM dibs_tasks WHERE id = step.task_id OFFSET 0) AS task
 WHERE step.workflow_id = :id AND step.task_id <= :last
 GROUP BY task.state, step.on_failure, step.passed
+
+-- name: history_writers
+-- Promise: the open transactions, other than the caller's, that write to the history or are about to. Rows: (name).
+-- Safe: a transaction takes this lock before it takes the id of an entry, and keeps it until its entries are visible to
+-- all later reads; so does a prepared transaction. Names are not used again.
+SELECT DISTINCT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND relation = CAST('dibs_history' AS regclass) AND mode = 'RowExclusiveLock'
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND pid IS DISTINCT FROM pg_backend_pid()

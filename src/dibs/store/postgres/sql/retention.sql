@@ -7,7 +7,7 @@
 -- that are past their own retention: by the rule for their type, else for their queue, else `kept`. A rule without a
 -- retention (NULL) keeps for ever. Steps are pruned with their workflow (see `prune_steps`).
 -- Parameters: state, after, until, shortest (retention in the state), kept (NULL: for ever), limit, now, by.
--- Rows: history columns, finished_at. Index: dibs_tasks_finished, between the two moments.
+-- Rows: history columns, permits, finished_at. Index: dibs_tasks_finished, between the two moments.
 -- Safe: state, time and rules are compared in the statement that deletes, again where a row changed meanwhile. Rows
 -- that another client is retrying, or another prune is deleting, are skipped; rows that are kept are not locked.
 WITH {{moment}},
@@ -29,7 +29,7 @@ old AS MATERIALIZED (
 changed AS (
     DELETE FROM dibs_tasks AS task USING old WHERE task.id = old.id
     RETURNING task.id AS task_id, 'pruned' AS event, task.state AS from_state, task.state AS to_state,
-        NULL::text AS by_worker, task.token AS under_token, NULL::text AS detail, task.finished_at
+        NULL::text AS by_worker, task.token AS under_token, NULL::text AS detail, task.permits, task.finished_at
 ),
 {{noted}}
 SELECT * FROM changed
@@ -71,7 +71,7 @@ ORDER BY name, left(queues, 300) COLLATE "C", finished_at LIMIT {{limit}} FOR UP
 
 -- name: prune_steps
 -- Promise: up to `limit` tasks of these trees of workflows are deleted. Parameters: ids (of the roots), limit, now.
--- Rows: history columns. Index: dibs_steps_names, workflow by workflow (OFFSET 0 keeps the planner from anything else).
+-- Rows: history columns, permits. Index: dibs_steps_names, workflow by workflow (OFFSET 0 keeps the planner from anything else).
 -- Programs that do not know workflows may have deleted some before.
 WITH {{moment}},
 changed AS (
@@ -85,7 +85,7 @@ changed AS (
             WHERE step.workflow_id = workflow.id OFFSET 0) AS step
         LIMIT {{limit}}))
     RETURNING task.id AS task_id, 'pruned' AS event, task.state AS from_state, task.state AS to_state,
-        NULL::text AS by_worker, task.token AS under_token, NULL::text AS detail
+        NULL::text AS by_worker, task.token AS under_token, NULL::text AS detail, task.permits
 ),
 {{noted}}
 SELECT * FROM changed

@@ -44,16 +44,15 @@ ORDER BY past.id LIMIT {{limit}}
 
 -- name: late_moves
 -- Promise: `moves`, for the entries within these gaps. Parameters: firsts, lasts, limit.
--- Rows: (queue, event, from_state, to_state, count, highest entry). Index: the primary key of the history, once for
--- each gap.
-SELECT queue, event, from_state, to_state, count(*), max(id)
-FROM (SELECT past.id, past.event, past.from_state, past.to_state,
-             (SELECT queue FROM dibs_tasks WHERE id = past.task_id) AS queue
+-- Rows: as of `moves`. Indexes: the primary key of the history, once for each gap; those of `moves`.
+SELECT queue, event, from_state, to_state, from_queue, count(*), max(id)
+FROM (SELECT past.id, past.event, past.from_state, past.to_state, {{queue_after}} AS queue,
+             {{queue_left: past}} AS from_queue
       FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS gap (first, last)
-      CROSS JOIN LATERAL (SELECT id, task_id, event, from_state, to_state FROM dibs_history
+      CROSS JOIN LATERAL (SELECT id, task_id, event, from_state, to_state, detail FROM dibs_history
                           WHERE id BETWEEN gap.first AND gap.last) AS past
       ORDER BY past.id LIMIT {{limit}}) AS moved
-GROUP BY queue, event, from_state, to_state
+GROUP BY queue, event, from_state, to_state, from_queue
 
 -- name: database_health
 -- Promise: how many bytes the tables of dibs take with their indexes, and for how many seconds the oldest transaction
@@ -67,3 +66,7 @@ SELECT
            WHERE datname = current_database() AND backend_type = 'client backend'
            UNION ALL
            SELECT prepared FROM pg_prepared_xacts WHERE database = current_database()) AS open_ones)
+
+-- fragment: queue_left
+-- The queue that the task left with this entry of the history; NULL for an entry that is no move (see `is_move`).
+CASE WHEN {{is_move: {{argument}}}} THEN {{argument}}.detail::json #>> '{queue,from}' END

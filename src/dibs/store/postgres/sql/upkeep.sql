@@ -48,6 +48,7 @@ changed AS (
         finished_at = CASE WHEN task.cancel_requested OR (task.attempts_left <= 1 AND NOT task.ahead)
                            THEN moment.now END,
         ready_at = moment.now,
+        expires_at = CASE WHEN task.ahead THEN task.expires_at END,
         worker_id = CASE WHEN task.cancel_requested OR (task.attempts_left <= 1 AND NOT task.ahead)
                          THEN task.worker_id END,
         claimed_at = CASE WHEN (task.cancel_requested OR task.attempts_left <= 1) AND NOT task.ahead

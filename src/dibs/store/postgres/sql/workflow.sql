@@ -3,11 +3,13 @@
 -- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: add_steps
--- Promise: these tasks are steps. Parameters: of each task_id, workflow_id, name, kind, on_failure, waits, delay.
-INSERT INTO dibs_steps (task_id, workflow_id, name, kind, on_failure, waits, delay)
-SELECT task_id, workflow_id, name, kind, on_failure, waits, delay
+-- Promise: these tasks are steps. Parameters: of each task_id, workflow_id, name, kind, on_failure, waits, delay,
+-- expires_in.
+INSERT INTO dibs_steps (task_id, workflow_id, name, kind, on_failure, waits, delay, expires_in)
+SELECT task_id, workflow_id, name, kind, on_failure, waits, delay, expires_in
 FROM json_to_recordset(:items::json)
-    AS step (task_id bigint, workflow_id bigint, name text, kind text, on_failure text, waits int, delay bigint)
+    AS step (task_id bigint, workflow_id bigint, name text, kind text, on_failure text, waits int, delay bigint,
+             expires_in bigint)
 
 -- name: add_edges
 -- Promise: each child waits for its parent. Parameters: of each parent_id, child_id. Rows: none.
@@ -60,12 +62,14 @@ RETURNING step.task_id, step.workflow_id, step.kind, step.waits, step.passed
 
 -- name: ready_steps
 -- Promise: these blocked steps may run: they are pending, or scheduled where they have a delay or a time of their own.
+-- The time within which a step must start (`expires_in`) begins now.
 -- Parameters: ids, now. Rows: history columns.
 WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
     SET state = CASE WHEN coalesce(moment.now + step.delay, task.run_at) > moment.now THEN 'scheduled' ELSE 'pending' END,
         run_at = coalesce(moment.now + step.delay, greatest(task.run_at, moment.now)), ready_at = moment.now,
+        expires_at = coalesce(moment.now + step.expires_in, task.expires_at),
         random_key = {{random_place}}, weighted_key = {{weighted_place}}
     FROM dibs_steps AS step, moment
     WHERE task.id = ANY(:ids::bigint[]) AND step.task_id = task.id AND {{unindexed: state}} = 'blocked'

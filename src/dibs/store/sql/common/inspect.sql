@@ -9,6 +9,11 @@ SELECT {{task}} FROM dibs_tasks AS task WHERE id {{in: ids}}
 -- Promise: a page of tasks, newest first. Parameters: limit and the parameters of the conditions. Rows: task columns.
 SELECT {{task}} FROM dibs_tasks AS task WHERE id > 0 {{conditions}} ORDER BY id DESC LIMIT {{limit}}
 
+-- name: task_states
+-- Promise: the states of the tasks with these ids that exist. Parameters: ids. Rows: (id, state, queue). Index: the
+-- primary key.
+SELECT id, state, queue FROM dibs_tasks WHERE id {{in: ids}}
+
 -- name: queues_of
 -- Promise: the queues of the tasks with these ids that exist. Parameters: ids. Rows: (id, queue). Index: the primary
 -- key.
@@ -84,6 +89,10 @@ SELECT * FROM (
 ) AS entry
 WHERE id > :after {{conditions}} ORDER BY id LIMIT {{limit}}
 
+-- name: pruned_to
+-- Promise: the id of the newest entry of the history that was pruned. Rows: (id); none if none was.
+SELECT last FROM dibs_history_pruned
+
 -- name: last_entry
 -- Promise: the id of the newest entry of the history, 0 where there is none. Rows: (id). Index: the primary key's end.
 SELECT coalesce(max(id), 0) FROM dibs_history
@@ -93,7 +102,7 @@ SELECT coalesce(max(id), 0) FROM dibs_history
 workflow.id, workflow.name, workflow.state, workflow.steps, workflow.active, workflow.ended, workflow.failures,
 workflow.created_at, workflow.queues, workflow.root_id, workflow.key, workflow.deadline, workflow.finished_at,
 workflow.on_failure, workflow.stopping, workflow.error, workflow.step_of, workflow.finalizer_id,
-workflow.finalization_token, workflow.finalization_by, workflow.finalization_until
+workflow.finalization_token, workflow.finalization_by, workflow.finalization_until, workflow.finalize_when
 
 -- name: list_workflows
 -- Promise: a page of workflows, newest first, without sub-workflows. Parameters: limit and the parameters of the

@@ -1,4 +1,4 @@
--- Changes of tasks without a claim: cancel, retry, discard, redrive the dead letter.
+-- Changes of tasks without a claim: change, cancel, retry, discard, redrive the dead letter.
 -- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
 -- SQLite locks the file for each transaction that writes.
 
@@ -7,6 +7,14 @@
 -- Rows: (id, state, queue, workflow_id, cancel_requested). Index: the primary key.
 -- Safe: the rows are locked in the order of their ids, the order of every statement that locks tasks.
 SELECT id, state, queue, workflow_id, cancel_requested FROM dibs_tasks WHERE id {{in: ids}} ORDER BY id {{lock_rows}}
+
+-- name: lock_to_change
+-- Promise: these tasks as they are until the transaction ends. Parameters: ids, now.
+-- Rows: (now, params, tags and run_at as stored, task columns). Index: the primary key.
+-- Safe: as `lock_tasks`.
+{{with_moment}}
+SELECT {{now}}, params, tags, run_at, {{task}}
+FROM dibs_tasks AS task WHERE id {{in: ids}} ORDER BY id {{lock_rows}}
 
 -- name: cancel
 -- Promise: these waiting tasks are cancelled, if they still are in the state that the caller saw. Parameters: ids,

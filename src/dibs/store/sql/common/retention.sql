@@ -40,7 +40,7 @@ SELECT id, at, by, records, scope, name, kept, removed FROM dibs_retention_chang
 -- Promise: up to `limit` tasks that have been in this final state for longer than `kept` are deleted.
 -- For states whose tasks all have the same retention (see `prune_walked`). Steps are pruned with their workflow (see
 -- `prune_steps`).
--- Parameters: state, kept, limit, now, by. Rows: history columns. Index: dibs_tasks_finished.
+-- Parameters: state, kept, limit, now, by. Rows: history columns, permits. Index: dibs_tasks_finished.
 -- Safe: rows that another client is retrying, or another prune is deleting, are skipped.
 {{change}}
 DELETE FROM dibs_tasks
@@ -49,7 +49,7 @@ WHERE id {{in_select:
     WHERE state IN ('completed', 'failed', 'cancelled') AND state = :state AND finished_at <= {{now}} - :kept
       AND workflow_id IS NULL
     ORDER BY finished_at LIMIT {{limit}} {{skip_locked}}}}
-RETURNING id, 'pruned', state, state, NULL, token, NULL
+RETURNING id, 'pruned', state, state, NULL, token, NULL, permits
 {{note_change}}
 
 -- name: walk_finished
@@ -110,6 +110,12 @@ DELETE FROM dibs_workflows WHERE id {{workflows_of_trees}}
 DELETE FROM dibs_history
 WHERE id {{in_select: SELECT id FROM dibs_history ORDER BY id LIMIT {{limit}} {{skip_locked}}}} AND at <= {{now}} - :kept
 RETURNING id
+
+-- name: note_pruned
+-- Promise: the newest pruned entry of the history is recorded, in the transaction that prunes it. Parameters: last. Rows: none.
+-- Safe: a second prune waits for the first, then keeps the higher id.
+INSERT INTO dibs_history_pruned AS known (id, last) VALUES (1, :last)
+ON CONFLICT (id) DO UPDATE SET last = excluded.last WHERE known.last < excluded.last
 
 -- name: prune_attempts
 -- Promise: up to `limit` recorded requests to finalize that are older than `kept` are deleted, oldest first.

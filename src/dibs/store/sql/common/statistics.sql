@@ -7,7 +7,7 @@
 -- parked).
 {{with_moment}}
 SELECT queue, type, state, count(*), CASE state WHEN 'pending' THEN {{now}} - min(ready_at) END,
-       count(set_aside), count(*) FILTER (WHERE parked)
+       count(set_aside), count(*) FILTER (WHERE parked AND backlog IS NULL)
 FROM dibs_tasks GROUP BY queue, type, state
 
 -- name: throughput
@@ -27,13 +27,29 @@ FROM (SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_dead}}
 
 -- name: moves
 -- Promise: the transitions after this entry, up to `limit` entries, counted by queue, event and states; the queue is
--- NULL if the task is deleted. Parameters: after, limit.
--- Rows: (queue, event, from_state, to_state, count, highest entry).
--- Indexes: both primary keys. The queue is looked up for each entry: a join might begin with the tasks.
-SELECT queue, event, from_state, to_state, count(*), max(id)
-FROM (SELECT id, event, from_state, to_state, (SELECT queue FROM dibs_tasks WHERE id = past.task_id) AS queue
+-- that after the transition, and NULL if the task is deleted; from_queue is NULL unless the task moved to another queue.
+-- Parameters: after, limit. Rows: (queue, event, from_state, to_state, from_queue, count, highest entry).
+-- Indexes: both primary keys, dibs_history_moved. The queue is looked up for each entry: a join might begin with the
+-- tasks.
+SELECT queue, event, from_state, to_state, from_queue, count(*), max(id)
+FROM (SELECT id, event, from_state, to_state, {{queue_after}} AS queue, {{queue_left: past}} AS from_queue
       FROM dibs_history AS past WHERE id > :after ORDER BY id LIMIT {{limit}}) AS moved
-GROUP BY queue, event, from_state, to_state
+GROUP BY queue, event, from_state, to_state, from_queue
+
+-- fragment: queue_after
+-- The queue of the task after the entry `past`: the queue that the next move to another queue left, else the present
+-- one. Index: dibs_history_moved, which has the moves only. Whether there is any is read once for the statement: on
+-- PostgreSQL a probe for each entry would double its time.
+coalesce(CASE WHEN EXISTS (SELECT 1 FROM dibs_history AS move {{indexed_by: dibs_history_moved}} WHERE {{is_move: move}})
+              THEN (SELECT {{queue_left: later}} FROM dibs_history AS later {{indexed_by: dibs_history_moved}}
+                    WHERE later.task_id = past.task_id AND later.id + 0 > past.id AND {{is_move: later}}
+                    ORDER BY later.id + 0 LIMIT 1) END,
+         (SELECT queue FROM dibs_tasks WHERE id = past.task_id))
+
+-- fragment: is_move
+-- A condition: the entry of the history is a change that moved the task to another queue. The detail then begins with
+-- the queues. The partial index dibs_history_moved has the condition.
+{{argument}}.event = 'changed' AND substr({{argument}}.detail, 1, 9) = '{"queue":'
 
 -- name: save_sample
 -- Promise: the sample of this minute is stored; the first server wins. Parameters: at, body.

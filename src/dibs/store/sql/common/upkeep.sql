@@ -26,6 +26,35 @@ AND (workflow_id IS NULL OR NOT (cancel_requested OR (attempts_left <= 1 AND NOT
 -- A condition: the task is one of the parameter `ids`.
 AND id {{in: ids}}
 
+-- fragment: may_expire
+-- A condition: the task waits and has an expiry. The partial index dibs_tasks_expiring has it.
+expires_at IS NOT NULL AND lease_until IS NULL AND finished_at IS NULL
+
+-- name: expired
+-- Promise: up to `limit` waiting tasks that were not started by their expiry, the longest expired first. Words: limit.
+-- Parameters: now. Rows: (id, state, workflow_id). Index: dibs_tasks_expiring. No condition names a state: the planner
+-- would expect few rows, and read and sort all that have expired.
+-- Safe: a read. The tasks are expired by id, after the workflows of the steps among them are locked.
+{{with_moment}}
+SELECT id, state, workflow_id FROM dibs_tasks {{indexed_by: dibs_tasks_expiring}}
+WHERE {{may_expire}} AND expires_at <= {{now}} ORDER BY expires_at LIMIT {{limit}}
+
+-- name: expire
+-- Promise: these tasks are cancelled, if they still wait in the state that the caller saw and have expired.
+-- Parameters: ids, from_state (pending, scheduled or blocked), error (the error that says so), now, by.
+-- Rows: history columns, queue, type. Index: the primary key.
+-- Safe: any number of processes; rows that another transaction has locked, most likely because they are being claimed,
+-- are skipped, and a task that was claimed is no longer in the state. A claim and this statement never both take a task:
+-- the claim takes it before its expiry, by the database's clock, and leaves the state. A retry removes the expiry.
+{{change}}
+UPDATE dibs_tasks SET state = 'cancelled', error = :error, finished_at = {{now}}, parked = false
+WHERE id {{in_select:
+    SELECT id FROM dibs_tasks
+    WHERE id {{in: ids}} AND {{unindexed: state}} = :from_state AND coalesce(expires_at <= {{now}}, false)
+    {{skip_locked}}}}
+RETURNING id, 'expired', CAST(:from_state AS text), state, NULL, token, NULL, queue, type
+{{note_change}}
+
 -- name: end_random_orders
 -- Promise: the random orders that no claim has used for `unused` microseconds have ended. Parameters: unused, now.
 -- Rows: (kind).
@@ -37,7 +66,7 @@ RETURNING kind
 -- name: next_due
 -- Promise: how long until the clock alone makes a task claimable; negative where one could be claimable already.
 -- Parameters: now. Rows: one, (until the next scheduled task is due, until the next lease runs out, until the next
--- schedule ticks); NULL where there is none. A schedule that is late by more than a minute waits for a worker that can
+-- schedule ticks (not one whose tick waits for the end of a task: the next round of upkeep finds that end), until a rate allows a start for which tasks wait); NULL where there is none. A schedule that is late by more than a minute waits for a worker that can
 -- tick it (one that knows its time zone, for example): every round of upkeep tries it again, and no
 -- client has to wait for it.
 -- Indexes: dibs_tasks_due, dibs_tasks_leases, dibs_schedules_due, the first entry of each.
@@ -45,8 +74,9 @@ RETURNING kind
 SELECT
     (SELECT min(run_at) FROM dibs_tasks {{indexed_by: dibs_tasks_due}} WHERE state = 'scheduled') - {{now}},
     (SELECT min(lease_until) FROM dibs_tasks {{indexed_by: dibs_tasks_leases}} WHERE state = 'claimed') - {{now}},
-    (SELECT min(next_at) FROM dibs_schedules {{indexed_by: dibs_schedules_due}}
-     WHERE enabled AND next_at >= {{now}} - 60000000) - {{now}}
+    (SELECT min(due_at) FROM dibs_schedules {{indexed_by: dibs_schedules_due}}
+     WHERE enabled AND due_at >= {{now}} - 60000000 AND NOT {{waits}}) - {{now}},
+    (SELECT min(opens_at) FROM dibs_counters {{indexed_by: dibs_counters_opening}} WHERE opens_at IS NOT NULL) - {{now}}
 
 -- name: next_due_in
 -- Promise: as `next_due`, of these queues only: only tasks among the first `reach` of the store count, so that tasks of
@@ -60,8 +90,9 @@ SELECT
     (SELECT min(lease_until) FROM (SELECT lease_until, queue FROM dibs_tasks {{indexed_by: dibs_tasks_leases}}
                                    WHERE state = 'claimed' ORDER BY lease_until LIMIT {{reach}}) AS task
      WHERE queue {{in_text: queues}}) - {{now}},
-    (SELECT min(next_at) FROM dibs_schedules
-     WHERE enabled AND next_at >= {{now}} - 60000000 AND queue {{in_text: queues}}) - {{now}}
+    (SELECT min(due_at) FROM dibs_schedules
+     WHERE enabled AND due_at >= {{now}} - 60000000 AND queue {{in_text: queues}} AND NOT {{waits}}) - {{now}},
+    (SELECT min(opens_at) FROM dibs_counters {{indexed_by: dibs_counters_opening}} WHERE opens_at IS NOT NULL) - {{now}}
 
 -- name: books_states
 -- Promise: how many tasks are not in the state where their history ends. Rows: (count). Index: dibs_history_task, for

@@ -5,14 +5,15 @@
 -- name: start_workflow
 -- Promise: a new workflow, unless a workflow started in the same queues has its key (no row then). Its steps follow
 -- in the same transaction.
--- Parameters: root_id, step_of, name, key, key_content, on_failure, queues, allowed, deadline, now. Rows: (id).
+-- Parameters: root_id, step_of, name, key, key_content, on_failure, finalize_when, queues, allowed, deadline, now. Rows:
+-- (id).
 -- Index: dibs_workflows_key decides which workflow owns a key. The deadline of a sub-workflow is set when the
 -- sub-workflow begins (see `begin_workflows`).
 {{with_moment}}
-INSERT INTO dibs_workflows (root_id, step_of, name, key, key_content, key_queues, on_failure, queues, created_at,
-                            allowed, deadline)
+INSERT INTO dibs_workflows (root_id, step_of, name, key, key_content, key_queues, on_failure, finalize_when, queues,
+                            created_at, allowed, deadline)
 VALUES (:root_id, :step_of, :name, :key, :key_content,
-        CASE WHEN CAST(:key AS text) IS NOT NULL THEN CAST(:queues AS text) END, :on_failure, :queues, {{now}}, :allowed,
+        CASE WHEN CAST(:key AS text) IS NOT NULL THEN CAST(:queues AS text) END, :on_failure, :finalize_when, :queues, {{now}}, :allowed,
         CASE WHEN CAST(:step_of AS bigint) IS NULL
              THEN coalesce(CAST(:deadline AS bigint), {{now}} + CAST(:allowed AS bigint))
              ELSE CAST(:deadline AS bigint) END)
@@ -118,18 +119,23 @@ RETURNING task_id, workflow_id, kind, waits, passed
 
 -- name: stop_workflow
 -- Promise: no further step of this workflow begins; the first reason stays, but for 'failed', which lets running steps
--- finish. Parameters: id, why. Rows: (id); none if the workflow had ended or was stopping.
+-- finish. A finalizer that runs after failures too is not stopped with its workflow: nothing else of the workflow runs.
+-- Parameters: id, why. Rows: (id); none if the workflow had ended, was stopping or has such a finalizer running.
 UPDATE dibs_workflows SET stopping = :why
 WHERE id = :id AND (stopping IS NULL OR (stopping = 'failed' AND CAST(:why AS text) <> 'failed'))
-  AND state IN ('running', 'finalizing')
+  AND (state = 'running' OR (state = 'finalizing' AND finalize_when = 'success'))
 RETURNING id
 
 -- name: cancel_steps
--- Promise: the workflow's steps that wait in this state are cancelled. Parameters: id, from_state, now, by.
--- Rows: history columns. Index: dibs_steps_open. Safe: the workflow is locked.
+-- Promise: the workflow's steps that wait in this state are cancelled, a finalizer only after it has begun.
+-- Parameters: id, from_state, now, by. Rows: history columns. Index: dibs_steps_open. Safe: the workflow is locked.
 {{change}}
 UPDATE dibs_tasks SET state = 'cancelled', finished_at = {{now}}, parked = false
-WHERE id {{in_select: SELECT task_id FROM dibs_steps WHERE workflow_id = :id AND passed IS NULL}}
+WHERE id {{in_select: SELECT task_id FROM dibs_steps
+                        WHERE workflow_id = :id AND passed IS NULL
+                          AND (kind <> 'finalizer' OR EXISTS (
+                              SELECT 1 FROM dibs_workflows AS workflow
+                              WHERE workflow.id = :id AND workflow.state = 'finalizing'))}}
   AND {{unindexed: state}} = :from_state
 RETURNING id, 'cancelled', CAST(:from_state AS text), state, NULL, token, '{"by":"workflow"}'
 {{note_change}}
@@ -178,12 +184,12 @@ ORDER BY step.task_id
 
 -- name: reopen_steps
 -- Promise: these steps are open again: blocked, with all their attempts. `ready_steps` follows for those that wait for
--- no parent. A failed step does not wait for its backoff. Parameters: ids, from_state, now, by. Rows: history columns.
+-- no parent, with the steps' own `expires_in`. A failed step does not wait for its backoff. Parameters: ids, from_state, now, by. Rows: history columns.
 -- Safe: the workflow is locked.
 {{change}}
 UPDATE dibs_tasks
 SET state = 'blocked', attempts = 0, cancel_requested = false, finished_at = NULL, worker_id = NULL, claimed_at = NULL,
-    set_aside = NULL,
+    set_aside = NULL, expires_at = NULL,
     run_at = CASE WHEN CAST(:from_state AS text) = 'failed' THEN {{now}} ELSE run_at END
 WHERE id {{in: ids}} AND {{unindexed: state}} = :from_state
 RETURNING id, 'retried', CAST(:from_state AS text), state, NULL, token, NULL
@@ -195,12 +201,13 @@ UPDATE dibs_steps SET passed = NULL, waits = CASE kind WHEN 'finalizer' THEN 1 E
 WHERE task_id {{in: ids}}
 
 -- name: expired_workflows
--- Promise: up to `limit` workflows past their deadline that have not been stopped for it, nor by a client.
+-- Promise: up to `limit` workflows past their deadline that have not been stopped for it, nor by a client, and whose
+-- finalizer, if it runs already, is stopped by a deadline (see `stop_workflow`).
 -- Parameters: limit, now. Rows: (id). Index: dibs_workflows_deadline.
 {{with_moment}}
 SELECT id FROM dibs_workflows {{indexed_by: dibs_workflows_deadline}}
 WHERE state IN ('running', 'finalizing') AND deadline IS NOT NULL AND deadline <= {{now}}
-  AND (stopping IS NULL OR stopping = 'failed')
+  AND (state = 'running' OR finalize_when = 'success') AND (stopping IS NULL OR stopping = 'failed')
 ORDER BY deadline LIMIT {{limit}}
 
 -- name: missed_steps

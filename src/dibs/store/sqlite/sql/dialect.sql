@@ -67,17 +67,21 @@ json_each({{argument}}) AS item
 
 -- fragment: claimable
 -- A condition: a claim may take the task. The form is that of the partial indexes.
-state = 'pending' AND parked = 0
+state = 'pending' AND parked = 0 AND backlog IS NULL
+
+-- fragment: unregistered
+-- A condition: the task waits in a backlog that has not registered it. The form is that of dibs_tasks_unregistered.
+state = 'pending' AND backlog IS NOT NULL AND parked = 0
 
 -- fragment: is_parked
 -- A condition: the task is parked. The form is that of dibs_tasks_parked.
-state = 'pending' AND parked = 1
+state = 'pending' AND parked = 1 AND backlog IS NULL
 
 -- fragment: task
 -- The columns of a task, in the order that `read_task` expects.
 id, type, queue, state, params, priority, attempts, max_attempts, token, created_at, run_at, type_version, timeout,
 claimed_at, lease_until, finished_at, worker_id, key, cancel_requested, progress, progress_message, result, error,
-dropped, workflow_id, trace, set_aside, tags
+dropped, workflow_id, trace, set_aside, tags, expires_at, {{scope_shown}}, key_until, limits, group_key
 
 -- fragment: error_text
 -- The type and message of the column `error`, as `type: message`.
@@ -87,6 +91,10 @@ dropped, workflow_id, trace, set_aside, tags
 -- The beginning of an error as JSON, its type and message first: errors are grouped by it, and the errors of a
 -- group are found again by it, so both must use the same text.
 substr(error, 1, 400)
+
+-- fragment: age_in_store
+-- The id, as the index of all tasks by priority has it.
+id
 
 -- fragment: age_in_stream
 -- The id, as the indexes of streams have it.

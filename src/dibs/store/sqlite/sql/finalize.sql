@@ -73,14 +73,3 @@ VALUES (:id, :processor, :claimed, :reason, :state, :message, :already_claimed_b
 UPDATE dibs_workflows
 SET finalization_by = NULL, finalization_until = NULL, due_at = CASE WHEN active = 0 THEN due_at END
 WHERE id = :id
-
--- name: begin_finalizer
--- Promise: the workflow's steps are done and its finalizer begins; the right to finalize passes to the finalizer's own
--- claim. Parameters: id. Rows: (finalizer_id). Safe: the write lock is held, and `state` prevents a second begin.
-UPDATE dibs_workflows SET state = 'finalizing', due_at = NULL, finalization_by = NULL, finalization_until = NULL
-WHERE id = :id AND state = 'running' AND finalizer_id IS NOT NULL
-RETURNING finalizer_id
-
--- name: begin_finalizer_step
--- Promise: the finalizer has no parent left to wait for. Parameters: id. Rows: none.
-UPDATE dibs_steps SET waits = 0 WHERE task_id = :id

@@ -34,6 +34,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled'
     finished_at = CASE WHEN cancel_requested OR :permanent OR attempts_left <= 1 THEN :now END,
     run_at = :now + coalesce(:retry_in, CAST({{backoff}} * :jitter AS bigint)),
     ready_at = :now,
+    expires_at = NULL,
     worker_id = CASE WHEN cancel_requested OR :permanent OR attempts_left <= 1 THEN worker_id END,
     claimed_at = CASE WHEN cancel_requested OR :permanent OR attempts_left <= 1 THEN claimed_at END,
     lease_until = NULL,
@@ -45,7 +46,8 @@ RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END, 'c
 
 -- name: release
 -- Promise: the task goes back without an attempt spent, if this worker still holds it under this token; pending at
--- once or scheduled after `delay`, cancelled when its cancellation was requested.
+-- once or scheduled after `delay`, cancelled when its cancellation was requested. A task that was claimed ahead and is
+-- not known to be started can still expire.
 -- Parameters: id, token, worker_id, delay, now. Rows as in `complete`; the detail says that it was a
 -- release. A task that goes back has no holder (see `fail`). Safe: as `complete`.
 UPDATE dibs_tasks
@@ -53,6 +55,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN :delay > 0 THEN 'sc
     finished_at = CASE WHEN cancel_requested THEN :now END,
     run_at = :now + :delay,
     ready_at = :now,
+    expires_at = CASE WHEN ahead THEN expires_at END,
     worker_id = CASE WHEN cancel_requested THEN worker_id END,
     claimed_at = CASE WHEN cancel_requested THEN claimed_at END,
     lease_until = NULL,
@@ -79,15 +82,17 @@ ORDER BY id
 
 -- name: start
 -- Promise: the task starts now and is charged if its worker is lost, if this worker still holds the task under this
--- token.
--- Parameters: id, token, worker_id. Rows: (id, token, worker_id); none if refused. Safe: as `complete`.
+-- token and the task has not expired before.
+-- Parameters: id, token, worker_id, now. Rows: (id, token, worker_id); none if refused. Safe: as `complete`.
 --
--- A worker reports the start, before it runs the task, only where `dropped` is not 0. When a batch is lost with its
+-- A worker reports the start, before it runs the task, only where `dropped` is not 0, or where the task expires: it
+-- does not start a task after its expiry, which the database's clock decides. When a batch is lost with its
 -- worker, the store does not know which task was running, so the first loss charges none of them; from then on their
 -- starts are recorded one by one, so that a task that kills its worker is charged, and its neighbours are not.
 -- Recording every start would cost a durable write for each task that never harms a worker.
 UPDATE dibs_tasks SET ahead = 0
-WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed'
+WHERE id = :id AND token = :token AND worker_id = :worker_id AND NOT coalesce(ahead AND expires_at <= :now, 0)
+  AND state = 'claimed'
 RETURNING id, token, worker_id
 
 -- name: renew

@@ -6,7 +6,7 @@
 -- that are past their own retention: by the rule for their type, else for their queue, else `kept`. A rule without a
 -- retention (NULL) keeps for ever. Steps are pruned with their workflow (see `prune_steps`).
 -- Parameters: state, after, until, shortest (retention in the state), kept (NULL: for ever), limit, now.
--- Rows: history columns, finished_at. Index: dibs_tasks_finished, between the two moments; the rules by their key.
+-- Rows: history columns, permits, finished_at. Index: dibs_tasks_finished, between the two moments; the rules by their key.
 -- Safe: the write lock is held: state, time and rules are compared in the statement that deletes.
 DELETE FROM dibs_tasks
 WHERE id IN (SELECT task.id FROM dibs_tasks AS task INDEXED BY dibs_tasks_finished
@@ -20,7 +20,7 @@ WHERE id IN (SELECT task.id FROM dibs_tasks AS task INDEXED BY dibs_tasks_finish
                AND task.finished_at <= :now - CASE WHEN of_type.name IS NOT NULL THEN of_type.kept
                                                    WHEN of_queue.name IS NOT NULL THEN of_queue.kept ELSE :kept END
              ORDER BY task.finished_at LIMIT {{limit}})
-RETURNING id, 'pruned', state, state, NULL, token, NULL, finished_at
+RETURNING id, 'pruned', state, state, NULL, token, NULL, permits, finished_at
 
 -- name: workflow_groups
 -- Promise: every name and list of queues that has workflows in this final state, with the age of the workflow that
@@ -58,11 +58,11 @@ ORDER BY finished_at LIMIT {{limit}}
 
 -- name: prune_steps
 -- Promise: up to `limit` tasks of these trees of workflows are deleted. Parameters: ids (of the roots), limit, now.
--- Rows: history columns. Programs that do not know workflows may have deleted some before.
+-- Rows: history columns, permits. Programs that do not know workflows may have deleted some before.
 DELETE FROM dibs_tasks
 WHERE id IN (SELECT step.task_id FROM dibs_steps AS step JOIN dibs_tasks AS old ON old.id = step.task_id
              WHERE step.workflow_id IN
                       (SELECT id FROM dibs_workflows WHERE id IN (SELECT value FROM json_each(:ids)) UNION ALL
                        SELECT id FROM dibs_workflows WHERE root_id IN (SELECT value FROM json_each(:ids)))
              LIMIT {{limit}})
-RETURNING id, 'pruned', state, state, NULL, token, NULL
+RETURNING id, 'pruned', state, state, NULL, token, NULL, permits

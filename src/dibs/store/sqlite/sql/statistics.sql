@@ -37,3 +37,7 @@ FROM (SELECT id, type, queue, tags, error, finished_at FROM dibs_tasks INDEXED B
       WHERE state = 'failed' AND set_aside IS NULL
       ORDER BY finished_at DESC LIMIT {{reach}})
 WHERE true {{conditions}} LIMIT {{limit}}
+
+-- fragment: queue_left
+-- The queue that the task left with this entry of the history; NULL for an entry that is no move (see `is_move`).
+CASE WHEN {{is_move: {{argument}}}} THEN json_extract({{argument}}.detail, '$.queue.from') END

@@ -29,6 +29,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN attempts_left <= 1 
     error = CASE WHEN ahead THEN error ELSE :error END,
     finished_at = CASE WHEN cancel_requested OR (attempts_left <= 1 AND NOT ahead) THEN :now END,
     ready_at = :now,
+    expires_at = CASE WHEN ahead THEN expires_at END,
     claimed_at = CASE WHEN NOT ahead THEN claimed_at END,
     lease_until = NULL,
     ahead = 0,

@@ -2,9 +2,10 @@
 -- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: add_steps
--- Promise: these tasks are steps. Parameters: of each task_id, workflow_id, name, kind, on_failure, waits, delay.
-INSERT INTO dibs_steps (task_id, workflow_id, name, kind, on_failure, waits, delay)
-VALUES (:task_id, :workflow_id, :name, :kind, :on_failure, :waits, :delay)
+-- Promise: these tasks are steps. Parameters: of each task_id, workflow_id, name, kind, on_failure, waits, delay,
+-- expires_in.
+INSERT INTO dibs_steps (task_id, workflow_id, name, kind, on_failure, waits, delay, expires_in)
+VALUES (:task_id, :workflow_id, :name, :kind, :on_failure, :waits, :delay, :expires_in)
 
 -- name: add_edges
 -- Promise: each child waits for its parent. Parameters: of each parent_id, child_id. Rows: none.
@@ -41,12 +42,14 @@ RETURNING task_id, workflow_id, kind, waits, passed
 
 -- name: ready_steps
 -- Promise: these blocked steps may run: they are pending, or scheduled where they have a delay or a time of their own.
+-- The time within which a step must start (`expires_in`) begins now.
 -- Parameters: ids, now. Rows: history columns.
 UPDATE dibs_tasks
 SET state = CASE WHEN coalesce(:now + step.delay, dibs_tasks.run_at) > :now THEN 'scheduled' ELSE 'pending' END,
     run_at = coalesce(:now + step.delay, max(dibs_tasks.run_at, :now)), ready_at = :now,
+    expires_at = coalesce(:now + step.expires_in, dibs_tasks.expires_at),
     {{fresh_keys}}
-FROM (SELECT task_id, delay FROM dibs_steps WHERE task_id IN (SELECT value FROM json_each(:ids))) AS step
+FROM (SELECT task_id, delay, expires_in FROM dibs_steps WHERE task_id IN (SELECT value FROM json_each(:ids))) AS step
 WHERE dibs_tasks.id = step.task_id AND +dibs_tasks.state = 'blocked'
 RETURNING id, 'promoted', 'blocked', state, NULL, token, NULL
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dibs.codec import decode, encode
+from dibs.json_values import decode, encode
 
 
 def seconds(function: Any, text: str) -> float:

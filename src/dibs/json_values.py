@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
 import msgspec
 
+from dibs.encoded import MARK, checked, comparable, is_marked
 from dibs.errors import InvalidValue
 
 MAX_DEPTH = 64
@@ -43,7 +45,7 @@ def decode(text: str) -> Any:
 
 def encode(value: Any, what: str = "value") -> str:
     """The JSON text of `value`. Raises InvalidValue if dibs does not accept it."""
-    _check(value, what, 0)
+    _check(value, what)
     text = msgspec.json.encode(value).decode()
     if len(text) > MAX_BYTES // 4:  # a character is at most four bytes: only long texts need counting
         _check_size(text, what)
@@ -54,12 +56,29 @@ def encode_params(params: Any) -> str:
     """The JSON text of a task's params, which must be an object."""
     if type(params) is not dict:
         raise InvalidValue(f"params must be a dict, not {_name(params)}.", hint='For one value use {"value": …}.')
-    return encode(params, "params")
+    return encode(checked(params, "params") if MARK in params else params, "params")
+
+
+def encode_result(result: Any) -> str:
+    """The JSON text of a task's result."""
+    return encode(checked(result, "result") if is_marked(result) else result, "result")
+
+
+def encode_data(value: Any, what: str) -> bytes:
+    """The JSON of a value for a codec, of any size. Raises InvalidValue if dibs does not accept the value."""
+    _check(value, what)
+    return msgspec.json.encode(value)
+
+
+def encode_sorted(value: Any) -> bytes:
+    """The JSON of a value with sorted keys: the same bytes for the same value."""
+    return msgspec.json.encode(value, order="sorted")
 
 
 def fingerprint(type_name: str, params: dict[str, Any]) -> str:
-    """A digest of a task's type and params, independent of the order of keys: the content of an idempotency key."""
-    content = msgspec.json.encode([type_name, params], order="sorted")
+    """A digest of a task's type and params, independent of the order of keys: the content of an idempotency key.
+    Encoded params are compared by their own fingerprint."""
+    content = encode_sorted([type_name, comparable(params) if MARK in params else params])
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
@@ -111,47 +130,94 @@ def format_number(number: float, style: str = "") -> str:
     return format(number, style)
 
 
-def _check(value: Any, path: str, depth: int) -> None:
+class _Refusal(Exception):
+    """A value that dibs does not accept. The message is `before`, the path of the value, and `after`. The path grows
+    from its end while the exception passes the containers, so that values that are accepted cost no path."""
+
+    def __init__(self, after: str, hint: str | None = None, *, before: str = "", limit: int | None = None) -> None:
+        self.before = before
+        self.after = after
+        self.hint = hint
+        self.limit = limit
+        """The characters of the path that the message shows."""
+        self.path: list[str] = []
+
+    def message(self, what: str) -> str:
+        """The message for a value that is called `what`."""
+        path = "".join([what, *reversed(self.path)])
+        return f"{self.before}{path[: self.limit]}{self.after}".encode(errors="replace").decode()
+
+
+def _check(value: Any, what: str) -> None:
+    try:
+        _check_value(value, 0)
+    except _Refusal as refusal:
+        raise InvalidValue(refusal.message(what), hint=refusal.hint) from None
+
+
+def _check_value(value: Any, depth: int) -> None:
     kind = type(value)
     if kind is str:
-        _check_text(value, path)
+        if not _is_storable(value):
+            raise _unstorable(value)
     elif kind is int:
         if not MIN_INTEGER <= value <= MAX_INTEGER:
-            raise InvalidValue(f"{path} is an integer beyond 64 bits.", hint="Send it as a string.")
+            raise _Refusal(" is an integer beyond 64 bits.", "Send it as a string.")
     elif kind is float:
         if not isfinite(value):
-            raise InvalidValue(f"{path} is {value}, which JSON cannot hold.", hint="Use null or a string.")
+            raise _Refusal(f" is {value}, which JSON cannot hold.", "Use null or a string.")
     elif kind is dict or kind is list or kind is tuple:
-        _check_container(value, path, depth + 1)
+        if depth == MAX_DEPTH:
+            raise _Refusal(f"… is nested deeper than {MAX_DEPTH} levels.", limit=80)
+        (_check_dict if kind is dict else _check_list)(value, depth + 1)
     elif value is not None and kind is not bool:
-        raise InvalidValue(
-            f"{path} is {_name(value)}, which is not JSON.",
-            hint="Use dict, list, str, int, float, bool and None; convert dates, decimals and bytes to strings.",
+        raise _Refusal(
+            f" is {_name(value)}, which is not JSON.",
+            "Use dict, list, str, int, float, bool and None; convert dates, decimals and bytes to strings.",
         )
 
 
-def _check_container(value: Any, path: str, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise InvalidValue(f"{path[:80]}… is nested deeper than {MAX_DEPTH} levels.")
-    if type(value) is not dict:
-        for place, item in enumerate(value):
-            _check(item, f"{path}[{place}]", depth)
-        return
-    for key, item in value.items():
-        if type(key) is not str:
-            which = format_number(key) if type(key) is int else repr(key)
-            raise InvalidValue(f"{path} has the key {which}, {_name(key)}; keys must be strings.")
-        _check_text(key, f"the key {key!r} of {path}")
-        _check(item, f"{path}.{key}", depth)
+def _check_dict(value: dict[Any, Any], depth: int) -> None:
+    key: Any = None
+    try:
+        for key, item in value.items():
+            if type(key) is not str or not _is_storable(key):
+                break
+            _check_value(item, depth)
+        else:
+            return
+    except _Refusal as refusal:
+        refusal.path.append(f".{key}")
+        raise
+    raise _unusable_key(key)
 
 
-def _check_text(text: str, path: str) -> None:
-    if text.isascii():
-        if "\x00" in text:
-            raise InvalidValue(f"{path} contains a NUL character.", hint="Remove it, or encode the value (base64).")
-    elif found := _UNSTORABLE.search(text):
-        what = "a NUL character" if found[0] == "\x00" else "a lone surrogate"
-        raise InvalidValue(f"{path} contains {what}.".encode(errors="replace").decode(), hint="Remove or encode it.")
+def _check_list(value: Sequence[Any], depth: int) -> None:
+    place = 0
+    try:
+        for place, item in enumerate(value):  # noqa: B007 - the except clause uses the place
+            _check_value(item, depth)
+    except _Refusal as refusal:
+        refusal.path.append(f"[{place}]")
+        raise
+
+
+def _is_storable(text: str) -> bool:
+    return "\x00" not in text if text.isascii() else _UNSTORABLE.search(text) is None
+
+
+def _unstorable(text: str, before: str = "") -> _Refusal:
+    found = _UNSTORABLE.search(text)
+    if found is None or found[0] == "\x00":
+        return _Refusal(" contains a NUL character.", "Remove it, or encode the value (base64).", before=before)
+    return _Refusal(" contains a lone surrogate.", "Remove or encode it.", before=before)
+
+
+def _unusable_key(key: Any) -> _Refusal:
+    if type(key) is str:
+        return _unstorable(key, before=f"the key {key!r} of ")
+    which = format_number(key) if type(key) is int else repr(key)
+    return _Refusal(f" has the key {which}, {_name(key)}; keys must be strings.")
 
 
 def _check_size(text: str, what: str) -> None:

@@ -1,0 +1,246 @@
+"""`dibs limits` and `dibs groups`: limits with their use, and the weights of the groups of a queue."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dibs.cli import text
+from dibs.cli.context import open_client
+from dibs.cli.options import JsonOption, UrlOption, complete_group, complete_limit, complete_queue
+from dibs.cli.output import Column
+from dibs.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from dibs.client import Dibs
+    from dibs.model.limit import Limit, LimitGroup, QueueSettings, TypeSettings
+
+app = typer.Typer(help="List, set and remove limits.", no_args_is_help=True, rich_markup_mode=None)
+groups_app = typer.Typer(
+    help="List the groups of a queue and set their weights.", no_args_is_help=True, rich_markup_mode=None
+)
+
+COLUMNS = (
+    Column("limit", stretch=True),
+    Column("used", right=True),
+    Column("max", right=True),
+    Column("rate"),
+    Column("burst", right=True),
+    Column("per"),
+    Column("waiting", right=True),
+    Column("set by"),
+)
+LIMIT_GROUP_COLUMNS = (
+    Column("group", stretch=True),
+    Column("used", right=True),
+    Column("waiting", right=True),
+    Column("next start (UTC)"),
+)
+GROUP_COLUMNS = (Column("group", stretch=True), Column("weight", right=True), Column("waiting", right=True))
+
+NO_GROUP = "(no group)"
+
+LimitArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the limit.", autocompletion=complete_limit)
+]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=complete_queue)]
+GroupCountOption = Annotated[int, typer.Option("--limit", metavar="N", help="At most this many groups; up to 1000.")]
+AfterOption = Annotated[
+    str | None, typer.Option("--after", metavar="GROUP", help="Only groups after this one: the next page.")
+]
+
+
+# Limits
+
+
+@app.command("list")
+def list_limits(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """List the limits with their live claims and waiting tasks."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.limits import Limits
+
+        limits = client.limits()
+        if output.as_json:
+            output.print_json(Limits.from_model(limits))
+        elif limits:
+            output.print_table(COLUMNS, [_row(limit) for limit in limits])
+        else:
+            output.print_to_stderr("No limits.")
+
+
+@app.command("show")
+def show(
+    ctx: typer.Context,
+    name: LimitArgument,
+    *,
+    count: GroupCountOption = 20,
+    after: AfterOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a limit, the value that code declares, and the groups that use it or wait for it."""
+    with open_client(ctx, url, as_json) as (client, output):
+        limit = client.get_limit(name)
+        groups = _groups(client, limit, count, after)
+        if output.as_json:
+            output.print_json(_as_json(limit, groups))
+            return
+        output.print_fields(_pairs(limit))
+        if groups and limit.per:
+            output.print("")
+            output.print_table(LIMIT_GROUP_COLUMNS, [_group_row(group) for group in groups])
+
+
+@app.command("set")
+def set_limit(
+    ctx: typer.Context,
+    name: LimitArgument,
+    *,
+    max: Annotated[
+        int | None, typer.Option("--max", metavar="N", help="How many claims may be live at once; 1 is a lock.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="RATE", help="How many claims may start, for example 100/minute.")
+    ] = None,
+    burst: Annotated[
+        int, typer.Option("--burst", metavar="N", help="How many claims of the rate may start at once.")
+    ] = 1,
+    per: Annotated[
+        str | None, typer.Option("--per", metavar="WHAT", help="group: a limit of its own for each group.")
+    ] = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a limit, or replace the limit of this name: options that are left out have their defaults.
+
+    The next claims obey the limit; running tasks are not stopped. The limit overrides the one that code declares, until
+    that declaration changes.
+    """
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.limits import ChangedLimit
+
+        limit = client.set_limit(name, max=max, rate=rate, burst=burst, per=per)
+        output.print(f"Limit {text.line(name)}: {rule(limit)}.")
+        output.print_json(ChangedLimit.from_model(limit))
+
+
+@app.command("remove")
+def remove(ctx: typer.Context, name: LimitArgument, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Remove a limit: the tasks that have it run without it."""
+    with open_client(ctx, url, as_json) as (client, output):
+        client.remove_limit(name)
+        output.print(f"Limit {text.line(name)} is removed.")
+        output.print_json({"success": True, "name": name})
+
+
+def rule(limit: Limit) -> str:
+    """Describe what a limit allows."""
+    parts = [f"at most {limit.max:,} at once"] if limit.max is not None else []
+    if limit.rate is not None:
+        parts.append(f"{limit.rate} with bursts of {limit.burst:,}" if limit.burst > 1 else limit.rate)
+    return f"{', '.join(parts)}{' for each group' if limit.per else ''}"
+
+
+def _row(limit: Limit) -> tuple[object, ...]:
+    burst = "" if limit.rate is None else limit.burst
+    maximum = "" if limit.max is None else limit.max
+    return (
+        limit.name, limit.used, maximum, limit.rate or "", burst, limit.per or "", limit.waiting, _set_by(limit),
+    )  # fmt: skip
+
+
+def _set_by(about: Limit | QueueSettings | TypeSettings) -> str:
+    if about.source is None:
+        return "nothing: these are the defaults"
+    by_hand = "hand, since its declaration in code" if about.overridden else "hand"
+    return "code" if about.source == "code" else by_hand
+
+
+def origin(about: Limit | QueueSettings | TypeSettings) -> Iterator[tuple[str, str]]:
+    """Describe what set the values, and the declared values where they differ from the values in force."""
+    yield "set by", _set_by(about)
+    if about.overridden:
+        yield "declared in code", text.compact(about.declared)
+
+
+def _pairs(limit: Limit) -> Iterator[tuple[str, str]]:
+    yield "limit", text.line(limit.name)
+    yield "allows", rule(limit)
+    yield "used", f"{limit.used:,}{' by all groups' if limit.per else ''}"
+    yield "waiting", f"{limit.waiting:,}"
+    yield from origin(limit)
+    yield "changed", f"{text.exact(limit.updated_at)} UTC ({text.relative(limit.updated_at)})"
+
+
+def _groups(client: Dibs, limit: Limit, count: int, after: str | None) -> list[LimitGroup]:
+    """Return the groups of the limit; none if the API key is limited to queues."""
+    with contextlib.suppress(NotAllowed):
+        return client.limit_groups(limit.name, count, after=after)
+    return []
+
+
+def _as_json(limit: Limit, groups: list[LimitGroup]) -> dict[str, Any]:
+    from dibs.wire.limits import Limit as WireLimit
+    from dibs.wire.limits import LimitGroup as WireGroup
+
+    return {"limit": WireLimit.from_model(limit), "groups": [WireGroup.from_model(group) for group in groups]}
+
+
+def _group_row(group: LimitGroup) -> tuple[object, ...]:
+    return group.group or NO_GROUP, group.used, group.waiting, text.exact(group.free_at)
+
+
+# Groups of a queue
+
+
+@groups_app.command("list")
+def list_groups(
+    ctx: typer.Context,
+    queue: QueueArgument,
+    *,
+    count: GroupCountOption = 100,
+    after: AfterOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the groups of a queue that have a weight, or tasks that wait for a limit or for their turn."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.limits import Groups
+
+        groups = client.groups(queue, count, after=after)
+        if output.as_json:
+            output.print_json(Groups.from_model(groups, count))
+        elif groups:
+            rows = [(each.group or NO_GROUP, f"{each.weight:g}", each.waiting) for each in groups]
+            output.print_table(GROUP_COLUMNS, rows)
+        else:
+            output.print_to_stderr("No groups.")
+
+
+@groups_app.command("set")
+def set_group(
+    ctx: typer.Context,
+    queue: QueueArgument,
+    group: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[GROUP]", help="The group; default: the tasks without a group.", autocompletion=complete_group
+        ),
+    ] = None,
+    *,
+    weight: Annotated[float, typer.Option("--weight", metavar="N", help="Its share of the claims; initially 1.")],
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Set the weight of a group: its share of the claims where the queue is fair."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.limits import ChangedGroup
+
+        stored = client.set_group(queue, group, weight=weight)
+        whose = "The tasks without a group" if group is None else f"Group {text.line(group)}"
+        verb = "have" if group is None else "has"
+        output.print(f"{whose} of queue {text.line(queue)} {verb} the weight {stored.weight:g}.")
+        output.print_json(ChangedGroup.from_model(stored))

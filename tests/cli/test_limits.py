@@ -1,0 +1,159 @@
+"""`dibs limits`, `dibs groups`, `dibs queues set` and `dibs types set`."""
+
+from __future__ import annotations
+
+import dibs
+from dibs.cli.options import complete_group, complete_limit
+from tests.cli.running import Run
+from tests.helpers.clients import run as run_on
+
+
+def test_a_limit_is_set_listed_shown_and_removed(run: Run, client: dibs.Dibs) -> None:
+    assert run("limits", "list").err == "No limits.\n"
+    done = run("limits", "set", "stripe", "--max", "5", "--rate", "100/minute", "--burst", "10", "--per", "group")
+    assert done.out == "Limit stripe: at most 5 at once, 100/minute with bursts of 10 for each group.\n"
+    title, row = run("limits", "list").out.splitlines()
+    assert title.split() == ["limit", "used", "max", "rate", "burst", "per", "waiting", "set", "by"]
+    assert row.split() == ["stripe", "0", "5", "100/minute", "10", "group", "0", "hand"]
+    assert "at most 5 at once, 100/minute with bursts of 10 for each group" in run("limits", "show", "stripe").out
+    assert run("limits", "remove", "stripe").out == "Limit stripe is removed.\n"
+    assert client.limits() == []
+
+
+def test_json_has_the_limit_as_over_http(run: Run) -> None:
+    stored = run("limits", "set", "stripe", "--max", "5", "--json").json
+    assert (stored["success"], stored["limit"]["max"], stored["limit"]["used"]) == (True, 5, 0)
+    assert run("limits", "list", "--json").json == {"limits": [stored["limit"]]}
+    assert run("limits", "show", "stripe", "--json").json == {
+        "limit": stored["limit"],
+        "groups": [],
+    }
+    assert run("limits", "remove", "stripe", "--json").json == {"success": True, "name": "stripe"}
+
+
+def test_options_that_are_left_out_of_a_limit_have_their_defaults(run: Run, client: dibs.Dibs) -> None:
+    run("limits", "set", "stripe", "--rate", "1/second", "--burst", "3")
+    run("limits", "set", "stripe", "--max", "5")
+    limit = client.get_limit("stripe")
+    assert (limit.max, limit.rate, limit.burst) == (5, None, 1)
+
+
+def test_a_limit_that_makes_no_sense_is_refused(run: Run, client: dibs.Dibs) -> None:
+    nothing = run("limits", "set", "stripe")
+    assert (nothing.code, nothing.err) == (
+        2,
+        "error: The limit 'stripe' limits nothing.\nhint: Give max, rate or both.\n",
+    )
+    assert run("limits", "set", "stripe", "--max", "0").code == 2
+    assert run("limits", "set", "stripe", "--rate", "5/fortnight").code == 2
+    assert run("limits", "set", "stripe", "--max", "1", "--per", "tenant").code == 2
+    for command in ("show", "remove"):
+        missing = run("limits", command, "stripe")
+        assert (missing.code, "There is no limit 'stripe'." in missing.err) == (1, True)
+    assert client.limits() == []
+
+
+def test_the_declared_value_is_shown_beside_the_value_set_by_hand(run: Run, client: dibs.Dibs) -> None:
+    from dibs.model.limit import NewLimit
+
+    run_on(client, client._store.limits.put_limit(NewLimit(name="stripe", max=5), "code"))
+    assert "set by:      code" in run("limits", "show", "stripe").out
+    run("limits", "set", "stripe", "--max", "2")
+    shown = run("limits", "show", "stripe").out
+    assert "hand, since its declaration in code" in shown
+    assert '"max": 5' in shown
+    limit = run("limits", "show", "stripe", "--json").json["limit"]
+    assert (limit["max"], limit["overridden"], limit["declared"]["max"]) == (2, True, 5)
+
+
+def test_a_queue_has_settings(run: Run, client: dibs.Dibs) -> None:
+    run("limits", "set", "mail-api", "--max", "5")
+    done = run("queues", "set", "mail", "--fair", "--limit", "mail-api")
+    assert done.code == 0
+    assert "yes: the groups take turns" in done.out
+    shown = run("queues", "show", "mail").out
+    assert ("mail-api" in shown, "open" in shown, "hand" in shown) == (True, True, True)
+    changed = run("queues", "set", "mail", "--no-limits", "--json").json
+    assert (changed["success"], changed["settings"]["fair"], changed["settings"]["limits"]) == (True, True, [])
+    assert run("queues", "show", "mail", "--json").json["settings"] == changed["settings"]
+    assert run("queues", "set", "mail", "--no-fair", "--json").json["settings"]["fair"] is False
+
+
+def test_tasks_that_wait_obey_a_new_limit_when_the_command_returns(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue_many([dibs.NewTask("resize", queue="mail") for _ in range(3)])
+    run("limits", "set", "mail-api", "--max", "1")
+    run("queues", "set", "mail", "--limit", "mail-api")
+    assert len(client.claim_many("worker-1", 3)) == 1
+    row = run("limits", "list").out.splitlines()[1].split()
+    assert (row[1], row[2], row[3]) == ("1", "1", "2")
+
+
+def test_a_queue_is_shown_with_its_tasks_and_its_settings(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue("resize", queue="mail")
+    shown = run("queues", "show", "mail", "--json").json
+    assert (shown["depth"], shown["settings"]["fair"], shown["settings"]["source"]) == ({"pending": 1}, False, None)
+    assert run("queues", "show", "nowhere").code == 2
+
+
+def test_settings_that_contradict_or_name_no_limit_are_refused(run: Run, client: dibs.Dibs) -> None:
+    assert run("queues", "set", "mail").code == 2
+    assert run("queues", "set", "mail", "--limit", "a", "--no-limits").code == 2
+    assert run("types", "set", "charge").code == 2
+    assert run("types", "set", "charge", "--group-by", "x", "--no-group-by").code == 2
+    unknown = run("queues", "set", "mail", "--limit", "stripe")
+    assert (unknown.code, "There is no limit 'stripe'." in unknown.err) == (1, True)
+    assert run("types", "set", "charge", "--limit", "stripe").code == 1
+    assert (client.queue_settings(), client.type_settings()) == ([], [])
+
+
+def test_a_type_has_limits_whether_it_is_registered_or_not(run: Run, client: dibs.Dibs) -> None:
+    run("limits", "set", "tenant", "--max", "2", "--per", "group")
+    run("types", "set", "charge", "--limit", "tenant", "--group-by", "tenant")
+    shown = run("types", "show", "charge", "--json").json
+    assert (shown["task_type"], shown["settings"]["limits"]) == (None, ["tenant"])
+    assert "registered:  no" in run("types", "show", "charge").out
+    client.register_type("charge", None)
+    shown = run("types", "show", "charge", "--json").json
+    assert (shown["task_type"]["version"], shown["settings"]["group_by"]) == (1, "tenant")
+    assert run("types", "set", "charge", "--no-group-by", "--json").json["settings"]["group_by"] is None
+    assert run("types", "show", "unknown").code == 1
+
+
+def test_groups_have_weights(run: Run, client: dibs.Dibs) -> None:
+    assert run("groups", "list", "mail").err == "No groups.\n"
+    assert run("groups", "set", "mail", "acme", "--weight", "3").out == "Group acme of queue mail has the weight 3.\n"
+    run("groups", "set", "mail", "--weight", "0.5")
+    _, nobody, acme = run("groups", "list", "mail").out.splitlines()
+    assert nobody.split() == ["(no", "group)", "0.5", "0"]
+    assert acme.split() == ["acme", "3", "0"]
+    page = run("groups", "list", "mail", "--limit", "1", "--json").json
+    assert ([each["weight"] for each in page["groups"]], page["next_cursor"]) == ([0.5], "")
+    page = run("groups", "list", "mail", "--after", "", "--json").json
+    assert ([each["group"] for each in page["groups"]], page["next_cursor"]) == (["acme"], None)
+    assert run("groups", "set", "mail", "acme", "--weight", "0").code == 2
+
+
+def test_limits_and_groups_are_completed(run: Run, client: dibs.Dibs) -> None:
+    import typer
+    from click import Command
+
+    client.set_limit("stripe", max=5)
+    client.set_group("mail", "acme", weight=2)
+    context = typer.Context(Command("dibs"))
+    context.params = {"url": client.url, "queue": "mail"}
+    assert complete_limit(context, "st") == ["stripe"]
+    assert complete_group(context, "a") == ["acme"]
+
+
+def test_a_task_is_enqueued_with_limits_and_a_group_and_shows_them(run: Run, client: dibs.Dibs) -> None:
+    for name in ("stripe", "tenant"):
+        client.set_limit(name, max=1)
+    done = run("enqueue", "charge", "--limit", "stripe", "--limit", "tenant", "--group", "acme", "--json")
+    task = done.json["task"]
+    assert (sorted(task["limits"]), task["group"]) == (["stripe", "tenant"], "acme")
+    shown = run("tasks", "show", str(task["id"])).out
+    assert "acme" in shown
+    assert "stripe" in shown
+    unknown = run("enqueue", "charge", "--limit", "nowhere")
+    assert (unknown.code, "There is no limit 'nowhere'." in unknown.err) == (2, True)
+    assert len(client.list_tasks()) == 1
