@@ -2,7 +2,7 @@
 // the attempt failed. The context has the task, a signal to stop by, and progress(percent, message).
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { Permanent } from "./attempt.js";
+import { Permanent } from "../../clients/typescript/dist/index.js";
 
 export default {
   async greet({ name }) {
