@@ -18,6 +18,9 @@ PATIENCE = 2.0
 """Seconds. A side whose second claim takes longer makes no other; both go on for twice as long at most. The first claim
 in a random order may prepare that order, so it does not count."""
 
+BUILD_AFTER = 6
+"""Claims after which upkeep runs: it builds the indexes that these claims have requested, as a worker's upkeep does."""
+
 MIN_CLAIMS = 3
 HELD = 300
 """Claimed tasks that are given back together."""
@@ -105,11 +108,16 @@ def compare(sides: tuple[Side, Side], count: int, order: str, rounds: Rounds) ->
     for claimer, _ in sides:
         claimer.give_back()  # of a cell that failed
     ends = time.monotonic() + 2 * PATIENCE
-    for _ in range(sum(rounds)):
+    until_built = BUILD_AFTER if rounds.warm_up > BUILD_AFTER else 0
+    for number in range(sum(rounds)):
+        if number == BUILD_AFTER:
+            for claimer, _ in sides:
+                claimer.app.upkeep()
+            ends = time.monotonic() + 2 * PATIENCE
         for (claimer, options), found in zip(sides, costs, strict=True):
-            if len(found) < 2 or found[-1].wall < PATIENCE * 1e3:
+            if len(found) < max(2, until_built + 1) or found[-1].wall < PATIENCE * 1e3:
                 found.append(claimer.claim(count, order, options))
-        if time.monotonic() > ends and len(costs[0]) > MIN_CLAIMS:
+        if time.monotonic() > ends and len(costs[0]) > MIN_CLAIMS and number > until_built:
             break
     for claimer, _ in sides:
         claimer.give_back()

@@ -119,11 +119,15 @@ class Shape:
 
 
 def settle(app: Dibs) -> None:
-    """Run upkeep until it has nothing left to do."""
+    """Run upkeep until it has nothing left to do, and the tasks of paused queues are parked."""
     for _ in range(SETTLING):
-        if not any(msgspec.structs.astuple(app.upkeep())):
+        if not any(msgspec.structs.astuple(app.upkeep())) and _are_parked(app):
             return
     raise RuntimeError(f"Upkeep has not come to an end in {SETTLING:,} rounds.")
+
+
+def _are_parked(app: Dibs) -> bool:
+    return all(queue.parked >= queue.depth.get("pending", 0) for queue in app.queues() if queue.paused)
 
 
 BASE = Shape("1 queue, 1 type, 1 number of attempts left", Spread())

@@ -6,12 +6,13 @@ import multiprocessing
 import signal
 import threading
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
-from bench.work import Done, Job, work
+from bench.queues.producing import Done
+from bench.work import work
 
 PATIENCE = 300.0
 """Seconds until a run counts as hung."""
@@ -22,22 +23,23 @@ class ProcessFailed(Exception):
 
 
 class Crew:
-    """`size` processes; the first ones take part in a run that needs fewer, by `parties`, which is set in advance."""
+    """`size` processes that do jobs with `work`. The first ones take part in a run that needs fewer, by `parties`,
+    which is set in advance."""
 
-    def __init__(self, size: int, parties: Iterable[int] = (1,)) -> None:
+    def __init__(self, size: int, parties: Iterable[int] = (1,), work: Callable[..., Done] = work) -> None:
         context = multiprocessing.get_context("spawn")
         self._barriers = {count: context.Barrier(count) for count in {size, *parties}}
         self._pipes: list[Connection[Any, Any]] = []
         self._processes = []
         for _ in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, self._barriers), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, self._barriers, work), daemon=True)
             process.start()
             theirs.close()  # so that the end of the process is the end of the pipe
             self._pipes.append(ours)
             self._processes.append(process)
 
-    def run(self, jobs: Sequence[Job]) -> list[Done]:
+    def run(self, jobs: Sequence[Any]) -> list[Done]:
         """Do the jobs at the same time, one a process; a failure of any of them is raised."""
         working = self._pipes[: len(jobs)]
         for pipe, job in zip(working, jobs, strict=True):
@@ -74,16 +76,16 @@ class Crew:
             process.join()
 
 
-def _serve(pipe: Connection[Any, Any], barriers: dict[int, threading.Barrier]) -> None:
+def _serve(pipe: Connection[Any, Any], barriers: dict[int, threading.Barrier], work: Callable[..., Done]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the processes
     while True:
         try:
-            job: Job = pipe.recv()
+            job = pipe.recv()
         except (EOFError, ConnectionResetError):
             return
         barrier = barriers[job.scenario.processes]
         try:
-            pipe.send(work(job, lambda barrier=barrier: barrier.wait(PATIENCE)))  # type: ignore[misc]
+            pipe.send(work(job, lambda barrier=barrier: barrier.wait(PATIENCE)))
         except threading.BrokenBarrierError:
             continue  # another process failed, and reports its error
         except Exception:  # the parent raises it

@@ -26,8 +26,7 @@ def bench(number: int) -> None:
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
     """Run it in this process; `setting` is how often it polls."""
-    _seats.append(seat)
-    _configure(url)
+    configure(url, seat)
     fetch: Any = SystemDatabase.start_queued_workflows
     SystemDatabase.start_queued_workflows = seat.noting(fetch)  # type: ignore[method-assign]
     stop = stopped()
@@ -51,6 +50,12 @@ def install(url: str) -> None:
     _configure(url)
     DBOS.launch()
     DBOS.destroy()
+
+
+def configure(url: str, seat: Seat) -> None:
+    """Set this process up to note its runs on this seat."""
+    _seats.append(seat)
+    _configure(url)
 
 
 def _configure(url: str) -> None:

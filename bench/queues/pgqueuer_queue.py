@@ -27,7 +27,7 @@ ENTRYPOINT = "bench"
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
     """Run the consumers; `setting` is their number, and the size of their batches: "5x10"."""
-    uvloop.run(_work(url, setting, lambda queue: _declare(queue, seat), wait_for_start))
+    uvloop.run(run_consumers(url, setting, lambda queue: _declare(queue, seat), wait_for_start))
 
 
 @contextlib.asynccontextmanager
@@ -55,9 +55,10 @@ async def _install(url: str) -> None:
     await connection.close()
 
 
-async def _work(
+async def run_consumers(
     url: str, setting: str, declare: Callable[[PgQueuer], None], wait_for_start: Callable[[], None]
 ) -> None:
+    """Run so many consumers, with the entrypoints that `declare` gives each of them."""
     consumers, batch = map(int, setting.split("x"))
     queues = [PgQueuer.from_asyncpg_connection(await asyncpg.connect(url)) for _ in range(consumers)]
     for queue in queues:
@@ -86,7 +87,7 @@ def _payload(number: int) -> bytes:
 
 def mix_work(url: str, setting: str, mix: Mix, wait_for_start: Callable[[], None]) -> None:
     """Run the consumers with an entrypoint for each type; it has no queues beside them."""
-    uvloop.run(_work(url, setting, lambda queue: _declare_mix(queue, mix), wait_for_start))
+    uvloop.run(run_consumers(url, setting, lambda queue: _declare_mix(queue, mix), wait_for_start))
 
 
 @contextlib.asynccontextmanager

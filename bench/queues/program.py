@@ -67,6 +67,11 @@ def _fill(queue: ModuleType, url: str, tasks: str) -> None:
     _with_producer(queue, url, 1, in_turn, awaited)
 
 
+def _limited_fill(queue: ModuleType, url: str, limits: str, tasks: str) -> None:
+    """Create the tables and this number of tasks with limits."""
+    queue.fill(url, limits, int(tasks))
+
+
 def _enqueue(queue: ModuleType, url: str, verb: str, batch: str, tasks: str) -> None:
     """Enqueue tasks, and print the duration."""
     scenario = Scenario(Verb(verb), int(batch), 1, int(tasks))
@@ -179,6 +184,7 @@ def _no_wait() -> None:
 _VERBS: dict[str, Callable[..., int | None]] = {
     "work": _work,
     "fill": _fill,
+    "limited-fill": _limited_fill,
     "enqueue": _enqueue,
     "pick-up": _pick_up,
     "mix-work": _mix_work,

@@ -1,0 +1,25 @@
+"""dibs: a worker as it comes, with a limit on its handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.limit_shapes import LIMIT
+from bench.queues.board import Seat
+from bench.queues.dibs_queue import TYPE
+from bench.queues.limited import Limits
+from dibs import Dibs
+
+
+def work(url: str, limits: str, seat: Seat, wait_for_start: Callable[[], None]) -> int:
+    """Run the worker. It declares the limit, which is stored already."""
+    asked = Limits.read(limits)
+    app = Dibs(url)
+    app.limit(LIMIT, max=asked.max, per="group" if asked.groups > 1 else None)
+
+    @app.task(name=TYPE)
+    async def bench(number: int) -> None:
+        seat.ran(number)
+
+    wait_for_start()
+    return app.worker().run()
