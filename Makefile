@@ -35,14 +35,15 @@ demo: setup ## start a server with its dashboard and three workers on a lively s
 test: setup ## run the tests, on SQLite and on a real PostgreSQL: under five minutes on two cores
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-proof: setup ## run what CI proves beyond `make test`: other engines and modes, faults, browser, Prometheus, other Pythons
-	@$(MAKE) --no-print-directory -j 2 proof-tests proof-pythons
+proof: setup ## run what CI proves beyond `make test`: other engines and modes, faults, browser, Prometheus, frameworks, other Pythons
+	@$(MAKE) --no-print-directory -j 2 proof-tests proof-environments
 
-.PHONY: proof-tests proof-pythons
+.PHONY: proof-tests proof-environments
 proof-tests: setup
 	$(BIN)/python -m pytest -n $(PROOF_JOBS) --suite proof $(ARGS)
 
-proof-pythons: setup # nice: tests of faults measure time, and the core on other Pythons does not
+proof-environments: setup # nice: tests of faults measure time, and the core on other Pythons does not
+	nice $(BIN)/python -m tests.frameworks
 	nice $(BIN)/python -m tests.pythons
 
 matrix: setup ## print which tests run on which engine and in which mode, in make test, proof and stress
@@ -86,5 +87,5 @@ bench: setup ## measure dibs beside the bare database drivers and other queues (
 	@for each in $(BENCH); do $(BIN)/python -m bench.$$each $(ARGS) || exit 1; done
 
 clean: ## remove what the other commands made: .venv, .bench, caches, builds, coverage data
-	rm -rf .venv .pythons .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist htmlcov .coverage .coverage.*
+	rm -rf .venv .pythons .frameworks .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist htmlcov .coverage .coverage.*
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -152,6 +152,7 @@ GROUPS = (
     Group("the command line", ("cli/*.py",), test="S", proof="", stress="P"),
     Group("alert rules in a real Prometheus", ("deploy/*.py",), test="", proof=ONCE + "SP", stress=""),
     Group("the dashboard in a browser", ("browser/*.py",), test="", proof="S", stress="P"),
+    Group("integrations with frameworks", ("frameworks/*/*.py",), test="", proof=ONCE + "SP", stress=""),
     Group("faults in their short version", ("stress/*.py",), test="", proof=ONCE + "SPHQ", stress=""),
 )
 
