@@ -46,6 +46,10 @@ def decode(text: str) -> Any:
 def encode(value: Any, what: str = "value") -> str:
     """The JSON text of `value`. Raises InvalidValue if dibs does not accept it."""
     _check(value, what)
+    return _text(value, what)
+
+
+def _text(value: Any, what: str) -> str:
     text = msgspec.json.encode(value).decode()
     if len(text) > MAX_BYTES // 4:  # a character is at most four bytes: only long texts need counting
         _check_size(text, what)
@@ -56,7 +60,13 @@ def encode_params(params: Any) -> str:
     """The JSON text of a task's params, which must be an object."""
     if type(params) is not dict:
         raise InvalidValue(f"params must be a dict, not {_name(params)}.", hint='For one value use {"value": …}.')
-    return encode(checked(params, "params") if MARK in params else params, "params")
+    if MARK in params:
+        params = checked(params, "params")
+    try:
+        _check_dict(params, 1)
+    except _Refusal as refusal:
+        raise refusal.of("params") from None
+    return _text(params, "params")
 
 
 def encode_result(result: Any) -> str:
@@ -142,17 +152,18 @@ class _Refusal(Exception):
         """The characters of the path that the message shows."""
         self.path: list[str] = []
 
-    def message(self, what: str) -> str:
-        """The message for a value that is called `what`."""
+    def of(self, what: str) -> InvalidValue:
+        """The error for a value that is called `what`."""
         path = "".join([what, *reversed(self.path)])
-        return f"{self.before}{path[: self.limit]}{self.after}".encode(errors="replace").decode()
+        message = f"{self.before}{path[: self.limit]}{self.after}".encode(errors="replace").decode()
+        return InvalidValue(message, hint=self.hint)
 
 
 def _check(value: Any, what: str) -> None:
     try:
         _check_value(value, 0)
     except _Refusal as refusal:
-        raise InvalidValue(refusal.message(what), hint=refusal.hint) from None
+        raise refusal.of(what) from None
 
 
 def _check_value(value: Any, depth: int) -> None:
@@ -181,7 +192,7 @@ def _check_dict(value: dict[Any, Any], depth: int) -> None:
     key: Any = None
     try:
         for key, item in value.items():
-            if type(key) is not str or not _is_storable(key):
+            if type(key) is not str or not (key.isprintable() or _is_storable(key)):
                 break
             _check_value(item, depth)
         else:

@@ -31,6 +31,7 @@ else:  # before Python 3.13, typing has no TypeVar with a default
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
+DEFAULT_PRIORITY = 0
 NO_TAGS: tuple[str, ...] = ()
 """The default of `NewTask.tags`: a tuple, because msgspec would make a new list for every task."""
 
@@ -291,7 +292,7 @@ class NewTask(msgspec.Struct, frozen=True):
     type: str
     params: dict[str, Any] = {}
     queue: str = DEFAULT_QUEUE
-    priority: int = 0
+    priority: int = DEFAULT_PRIORITY
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     delay: float | None = None
     run_at: datetime | None = None
@@ -326,15 +327,20 @@ class NewTask(msgspec.Struct, frozen=True):
             _check_limits(self)
         if self.trace is not None or self.tags is not NO_TAGS:
             _check_labels(self)
-        check_integer(self.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
-        check_integer(self.max_attempts, "max_attempts", 1, MAX_MAX_ATTEMPTS)
+        if self.priority is not DEFAULT_PRIORITY or self.max_attempts is not DEFAULT_MAX_ATTEMPTS:
+            check_integer(self.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
+            check_integer(self.max_attempts, "max_attempts", 1, MAX_MAX_ATTEMPTS)
         if self.timeout is not None:
             check_seconds(self.timeout, "timeout", least=0.001)
         if type(self.backoff) is not Backoff:
             raise InvalidValue(f"backoff must be a dibs.Backoff, not {self.backoff!r}.")
-        if self.delay is not None or self.run_at is not None:
+        if (
+            self.delay is not None
+            or self.run_at is not None
+            or self.expires_in is not None
+            or self.expires_at is not None
+        ):
             _check_due(self)
-        if self.expires_in is not None or self.expires_at is not None:
             _check_expiry(self)
         if (
             self.key_scope is not ALWAYS
