@@ -35,7 +35,7 @@ _IndexUse = tuple[str, str, str]
 
 _FINISHED: _IndexUse = (
     "dibs_tasks_finished",
-    "state IN ('completed', 'failed', 'cancelled') AND state = :state",
+    "state = :state AND finished_at IS NOT NULL",
     "finished_at DESC",
 )
 _BY_STATE: dict[State, _IndexUse] = {

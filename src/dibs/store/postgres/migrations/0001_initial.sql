@@ -121,8 +121,8 @@ CREATE INDEX dibs_tasks_expiring ON dibs_tasks (expires_at)
 CREATE INDEX dibs_tasks_leases ON dibs_tasks (lease_until) WHERE state = 'claimed';
 CREATE INDEX dibs_tasks_requests ON dibs_tasks (worker_id, request)
     WHERE state = 'claimed' AND request IS NOT NULL;
-CREATE INDEX dibs_tasks_finished ON dibs_tasks (state, finished_at)
-    WHERE state IN ('completed', 'failed', 'cancelled');
+-- Finished tasks. A NULL test is cheaper than a list of states, and every insert and transition evaluates the condition.
+CREATE INDEX dibs_tasks_finished ON dibs_tasks (state, finished_at) WHERE finished_at IS NOT NULL;
 -- The dead letter, and nothing else.
 CREATE INDEX dibs_tasks_dead ON dibs_tasks (state, finished_at) WHERE state = 'failed' AND set_aside IS NULL;
 -- The keys in force, each of which belongs to a queue. A task leaves the index with the change of its state that ends the

@@ -17,7 +17,7 @@ old AS MATERIALIZED (
         ON of_type.records = :state AND of_type.scope = 'type' AND of_type.name = task.type
     LEFT JOIN dibs_retention AS of_queue
         ON of_queue.records = :state AND of_queue.scope = 'queue' AND of_queue.name = task.queue
-    WHERE task.state IN ('completed', 'failed', 'cancelled') AND task.state = :state
+    WHERE task.state = :state
       AND task.finished_at > :after
       AND task.finished_at <= least(:until, (SELECT now FROM moment) - :shortest)
       AND task.workflow_id IS NULL

@@ -7,7 +7,7 @@
 -- Index: dibs_tasks_finished, from its end; never further than `reach`, however rare the queues are.
 SELECT claimed_at - ready_at, finished_at - claimed_at
 FROM (SELECT queue, ready_at, claimed_at, finished_at FROM dibs_tasks
-      WHERE state = 'completed' ORDER BY finished_at DESC LIMIT {{reach}}) AS task
+      WHERE state = 'completed' AND finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT {{reach}}) AS task
 WHERE true {{conditions}} ORDER BY finished_at DESC LIMIT {{limit}}
 
 -- name: workflow_counts

@@ -46,7 +46,7 @@ SELECT id, at, by, records, scope, name, kept, removed FROM dibs_retention_chang
 DELETE FROM dibs_tasks
 WHERE id {{in_select:
     SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_finished}}
-    WHERE state IN ('completed', 'failed', 'cancelled') AND state = :state AND finished_at <= {{now}} - :kept
+    WHERE state = :state AND finished_at <= {{now}} - :kept
       AND workflow_id IS NULL
     ORDER BY finished_at LIMIT {{limit}} {{skip_locked}}}}
 RETURNING id, 'pruned', state, state, NULL, token, NULL, permits
@@ -62,7 +62,7 @@ RETURNING id, 'pruned', state, state, NULL, token, NULL, permits
 {{with_moment}}
 SELECT finished_at
 FROM (SELECT finished_at FROM dibs_tasks {{indexed_by: dibs_tasks_finished}}
-      WHERE state IN ('completed', 'failed', 'cancelled') AND state = :state AND finished_at > :after
+      WHERE state = :state AND finished_at > :after
       ORDER BY finished_at LIMIT 1 OFFSET {{span}}) AS last
 WHERE finished_at <= {{now}} - :kept
 

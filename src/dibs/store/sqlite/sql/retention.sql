@@ -14,7 +14,7 @@ WHERE id IN (SELECT task.id FROM dibs_tasks AS task INDEXED BY dibs_tasks_finish
                  ON of_type.records = :state AND of_type.scope = 'type' AND of_type.name = task.type
              LEFT JOIN dibs_retention AS of_queue
                  ON of_queue.records = :state AND of_queue.scope = 'queue' AND of_queue.name = task.queue
-             WHERE task.state IN ('completed', 'failed', 'cancelled') AND task.state = :state
+             WHERE task.state = :state
                AND task.finished_at > :after AND task.finished_at <= min(:until, :now - :shortest)
                AND task.workflow_id IS NULL
                AND task.finished_at <= :now - CASE WHEN of_type.name IS NOT NULL THEN of_type.kept
