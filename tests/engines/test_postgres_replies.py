@@ -22,7 +22,7 @@ from psycopg_pool import AsyncConnectionPool
 import dibs
 from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.postgres import replies
-from dibs.store.postgres.connection import SQL, connection_string
+from dibs.store.postgres.connection import NAMED, connection_string
 from dibs.store.postgres.store import PostgresStore
 from dibs.store.postgres.wakeups import PostgresWakeups
 from tests.helpers import handlers
@@ -193,8 +193,8 @@ def sleeping(seconds: float) -> Callable[[], Statements[float]]:
 @pytest.fixture(autouse=True)
 def statement_that_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement of the test's own beside those of dibs."""
-    plain, sleep = SQL.text, b"SELECT pg_sleep(%(seconds)s)"
-    monkeypatch.setattr(SQL, "text", lambda name, *words: sleep if name == "doze" else plain(name, *words))
+    plain, sleep = NAMED.text, "SELECT pg_sleep(:seconds)"
+    monkeypatch.setattr(NAMED, "text", lambda name, *words: sleep if name == "doze" else plain(name, *words))
 
 
 @on_postgres

@@ -15,12 +15,9 @@ import psycopg
 
 from dibs.errors import InvalidValue
 from dibs.store.operation import Instruction, Operation, RollBackToSavepoint, Rows, Statement, drive, drive_async
-from dibs.store.postgres.connection import SAVEPOINTS, SQL, as_refusal, bind, unencodable
+from dibs.store.postgres.connection import NAMED, SAVEPOINTS, SQL, as_refusal, bind, unencodable
 from dibs.store.postgres.sessions import ENCODING
-from dibs.store.sql import SqlFiles, Words, to_numbered
-
-NAMED = SqlFiles("dibs.store.postgres")
-"""The statements with parameters as `:name`: asyncpg takes them as `$1`."""
+from dibs.store.sql import Words, to_numbered
 
 Text = str
 """SQL of this module, run as it is."""
