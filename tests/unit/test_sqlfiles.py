@@ -64,6 +64,8 @@ ONLY = {
         "same_limits",  # the INSERT compares the version of the limits; SQLite reads it before, under the lock
         "registered",
         "limited_work",  # a part of the claim; on SQLite a statement of its own
+        "if_ever_limited",
+        "no_limited_work",
         "watchers_of_counters",  # one statement for all counters, queues and types; on SQLite one for each
         "moment",  # fragments: time, history, streams and candidates are parts of one statement
         "noted",

@@ -89,6 +89,9 @@ LONG_SCANS = (16, 256, None)
 """How far a claim scans the store in place of streams that have no index: multiples of the bound of its scan, and to
 the end. Not to the end at once: the planner would sort all tasks."""
 
+LIMITED_WORK, IF_EVER_LIMITED, NO_LIMITED_WORK = "{{limited_work}}", "{{if_ever_limited}}", "{{no_limited_work}}"
+"""What a claim asks about limits: whether there is work with limits, whether the store has ever had one, or nothing."""
+
 AWAIT_WRITERS = 1.0
 """Seconds for which one statement waits for transactions that are writing tasks."""
 
@@ -187,6 +190,7 @@ class PostgresDialect:
         self.many_writers = many_writers
         self._measured = measured
         self._memory = TierMemory()
+        self._had_limits = False
         self.indexes = StreamIndexes()
 
     def insert_tasks(self, rows: NewRows, flow_version: int) -> Statements[dict[int, Stored] | None]:
@@ -280,8 +284,8 @@ class PostgresDialect:
             for planned in self._memory.in_turn(request, _tiers(request)):
                 for tier in (yield from self._possible(planned, request)):
                     is_plain = admission is None or bool(claimed)
-                    rows = yield _claim_statement(
-                        request, tier, len(claimed), holders, check_overdue, is_plain=is_plain
+                    rows = yield from self._claim_tier(
+                        request, tier, len(claimed), holders, check_overdue=check_overdue, is_plain=is_plain
                     )
                     left, overdue = rows[0][:2]
                     if check_overdue and overdue:
@@ -303,6 +307,29 @@ class PostgresDialect:
                 raise
             # The claim has committed: its tasks must reach the worker, whatever has failed afterwards.
         return claimed, overdue
+
+    def _claim_tier(
+        self,
+        request: ClaimRequest,
+        tier: Tier,
+        claimed: int,
+        holders: Holders | None,
+        *,
+        check_overdue: bool,
+        is_plain: bool,
+    ) -> Statements[Rows]:
+        """Run the statement of one tier. `is_plain`: claim plain tasks only.
+
+        The condition that looks for work with limits is an expensive part of the plan. Until a process has seen a
+        limit, its claims ask only whether the store has ever had one. A claim that finds one starts again."""
+        statement = partial(_claim_statement, request, tier, claimed, holders, check_overdue=check_overdue)
+        if is_plain or self._had_limits:
+            return (yield statement(limited=NO_LIMITED_WORK if is_plain else LIMITED_WORK))
+        rows = yield statement(limited=IF_EVER_LIMITED)
+        if rows[0][0] == "limited":
+            self._had_limits = True
+            rows = yield statement(limited=LIMITED_WORK)
+        return rows
 
     def has_limited(self, filters: Filters, *, peek: bool = False) -> Statements[bool]:
         """Ask the database."""
@@ -473,15 +500,16 @@ def _claim_statement(
     tier: Tier,
     claimed: int,
     holders: Holders | None,
-    check_overdue: bool,
     *,
-    is_plain: bool = False,
+    check_overdue: bool,
+    limited: str,
 ) -> Statement:
-    """The statement for what is missing after `claimed` tasks."""
+    """The statement for what is missing after `claimed` tasks. `limited`: what it asks about limits."""
     params, words = _holders(request, claimed, holders)
-    words = (*words, *_tier_words(request, tier, _rounded_up(request.count)))
-    words = (*words, *_backlog_words(request))
-    params |= {"check_overdue": check_overdue, "is_continued": claimed > 0, "is_plain": is_plain}
+    words = (*words, *_tier_words(request, tier, _rounded_up(request.count)), ("limited", limited))
+    if limited is LIMITED_WORK:
+        words = (*words, *_backlog_words(request))
+    params |= {"check_overdue": check_overdue, "is_continued": claimed > 0}
     return Statement("claim", params, words=words)
 
 
@@ -658,7 +686,6 @@ def _filter_words(filters: Filters, family: StreamFamily | None) -> list[str]:
 def _backlog_params(filters: Filters) -> dict[str, Any]:
     return _filter_params(filters) | {
         "min_attempts_left": max(filters.max_attempts_remaining or 0, 1),
-        "is_plain": False,
     }
 
 

@@ -12,10 +12,10 @@
 -- Promise: the first candidates in the requested order now belong to this worker, each under its next token; never more
 -- than `exact_count`.
 -- Parameters: queues, types, min_attempts_left, kind, is_continued, worker_id, incarnation, lease, ahead, request,
--- check_overdue, is_plain, exact_count, now, by.
--- Words: tier (CTEs that find `candidates`; empty for a scan), candidates (their query), left (left_by_scan,
--- left_by_merge or left_by_random), after (CTEs of the random orders, or empty), count, holder_columns, and the words of
--- the fragments.
+-- check_overdue, exact_count, now, by.
+-- Words: limited (limited_work, if_ever_limited or no_limited_work), tier (CTEs that find `candidates`; empty for a
+-- scan), candidates (their query), left (left_by_scan, left_by_merge or left_by_random), after (CTEs of the random
+-- orders, or empty), count, holder_columns, and the words of the fragments.
 -- Rows: what is left (see `left_by_scan`), whether something is overdue, history columns, task columns; one row with
 -- NULLs if no task was claimed. Overdue tasks are looked for only if a sweep is due (`check_overdue`; then nothing is
 -- claimed if something is overdue) or if there is nothing to claim.
@@ -31,7 +31,7 @@
 -- that is read is locked.
 WITH RECURSIVE {{moment}},
 {{overdue}},
-{{limited_work}},
+limited_work AS MATERIALIZED ({{limited}}),
 {{tier}}
 picked AS MATERIALIZED (
     SELECT id, row_number() OVER () AS rank FROM (
@@ -111,20 +111,25 @@ CASE WHEN (SELECT found FROM limited_work) OR (:check_overdue AND (SELECT found 
 
 -- fragment: limited_work
 -- Whether a claim with these filters may find work with limits: tasks of an open backlog, or something to register or to
--- subtract first (see admission.py). Then nothing is claimed here. Parameters: is_plain (the caller wants plain tasks
--- only), queues, types. Words: in_queues, in_types, unlimited. A store that never had a limit pays for a look at an
--- empty table. Indexes: dibs_tasks_unregistered, dibs_tasks_returning, dibs_counters_opening, dibs_backlogs_open.
-limited_work AS MATERIALIZED (
-    SELECT CASE WHEN :is_plain OR NOT EXISTS (SELECT FROM dibs_flow) THEN false
-        ELSE EXISTS (SELECT FROM dibs_signals)
-            OR EXISTS (SELECT FROM dibs_tasks WHERE state = 'pending' AND backlog IS NOT NULL AND NOT parked)
-            OR EXISTS (SELECT FROM dibs_tasks WHERE permits IS NOT NULL AND state <> 'claimed')
-            OR EXISTS (SELECT FROM dibs_counters, moment WHERE opens_at IS NOT NULL AND opens_at <= moment.now)
-            OR EXISTS (SELECT FROM dibs_counters, moment
-                       WHERE opens_at IS NOT NULL AND noted_at > moment.now + {{clock_slack}})
-            OR EXISTS (SELECT FROM dibs_backlogs WHERE closed_on IS NULL {{in_queues}} {{in_types}} {{unlimited}})
-        END AS found
-)
+-- subtract first (see admission.py). Then nothing is claimed here. Parameters: queues, types. Words: in_queues, in_types,
+-- unlimited. Indexes: dibs_tasks_unregistered, dibs_tasks_returning, dibs_counters_opening, dibs_backlogs_open.
+SELECT EXISTS (SELECT FROM dibs_flow) AND (
+    EXISTS (SELECT FROM dibs_signals)
+    OR EXISTS (SELECT FROM dibs_tasks WHERE state = 'pending' AND backlog IS NOT NULL AND NOT parked)
+    OR EXISTS (SELECT FROM dibs_tasks WHERE permits IS NOT NULL AND state <> 'claimed')
+    OR EXISTS (SELECT FROM dibs_counters, moment WHERE opens_at IS NOT NULL AND opens_at <= moment.now)
+    OR EXISTS (SELECT FROM dibs_counters, moment
+               WHERE opens_at IS NOT NULL AND noted_at > moment.now + {{clock_slack}})
+    OR EXISTS (SELECT FROM dibs_backlogs WHERE closed_on IS NULL {{in_queues}} {{in_types}} {{unlimited}})) AS found
+
+-- fragment: if_ever_limited
+-- Whether the store has ever had a limit. Then nothing is claimed here, and the claim starts again with `limited_work`: to
+-- prepare and start that condition costs a sixth of a claim.
+SELECT EXISTS (SELECT FROM dibs_flow) AS found
+
+-- fragment: no_limited_work
+-- In place of `limited_work`: the claim takes plain tasks only.
+SELECT false AS found
 
 -- fragment: still_claimable
 -- A condition of a row that is looked up by its id: the task is claimable. See `unindexed`.

@@ -6,7 +6,7 @@
 -- name: has_limited
 -- Promise: whether a claim with these filters may find work with limits. Parameters and words as in `limited_work`.
 -- Rows: (found).
-WITH {{moment}}, {{limited_work}} SELECT found FROM limited_work
+WITH {{moment}} {{limited_work}}
 
 -- name: send_signals
 -- Promise: the next claim registers that tasks of these backlogs wait. Parameters: items (a JSON array of objects with
