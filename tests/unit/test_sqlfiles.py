@@ -141,6 +141,7 @@ WORDS = {
     "in_queues",
     "in_types",
     "unlimited",
+    "limited",
     "which",
     "order",
     "beyond",

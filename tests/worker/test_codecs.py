@@ -32,7 +32,7 @@ def without_codec(app: dibs.Dibs, codec: Any = None) -> Any:
 
 
 def run_once(app: dibs.Dibs) -> None:
-    """Run the tasks that are due, and further attempts that become due meanwhile."""
+    """Run the tasks that are due."""
     assert app.worker(burst=True, concurrency=8).run() == 0
 
 
@@ -164,8 +164,8 @@ def test_a_worker_without_the_codec_fails_the_task_at_once_and_shows_no_data(app
 def test_a_wrong_key_costs_attempts_whatever_the_retry_rules_are_and_shows_no_data(app: dibs.Dibs, url: str) -> None:
     charge = app.task(name="charge")(lambda card: card)
     task = charge.options(backoff=dibs.Backoff(0.001)).enqueue(SECRET)
-    run_once(without_codec(app, Veil(key=b"wrong")))
-    failed = app.get(task.id)
+    with without_codec(app, Veil(key=b"wrong")).worker():
+        failed = app.wait(task.id, 30)
     assert (failed.state, failed.attempts, failed.error.type) == (State.FAILED, 3, "CodecFailed")
     assert "it raised WrongKey" in failed.error.message
     assert not failed.error.permanent

@@ -14,6 +14,7 @@ from typing import Any
 from dibs.handlers.context import Context
 from dibs.handlers.handler import AnyHandler
 from dibs.model.claim import Claim, Outcome
+from dibs.model.task import LEASE_LOST
 from dibs.observe import tracing
 
 PROCESS_DIED = "ProcessDied"
@@ -74,15 +75,20 @@ class Attempt:
 
     @property
     def suspect(self) -> bool:
-        """True when an earlier worker died while it held this task claimed ahead: the task may have killed that
-        worker."""
-        return self.ahead and self.claim.task.dropped > 0
+        """True when an earlier worker died while it held this task: the task may have killed that worker."""
+        task = self.claim.task
+        return task.dropped > 0 or (task.error is not None and task.error.type == LEASE_LOST)
 
     @property
     def records_start(self) -> bool:
-        """True when the start of this attempt is stored before its handler runs: for a suspect, and for a task that may
-        have expired in this worker's memory, which the database's clock decides."""
+        """True when the start of this attempt is stored before its handler runs: for a task that was lost before it
+        started, and for a task that may have expired in this worker's memory, which the database's clock decides."""
         return self.ahead and (self.claim.task.dropped > 0 or self.claim.task.expires_at is not None)
+
+    @property
+    def waits_for_store(self) -> bool:
+        """True when the worker waits for the store before the handler runs."""
+        return self.records_start or self.suspect
 
     @property
     def deadline(self) -> float | None:
@@ -160,9 +166,9 @@ class Batch:
         return all(attempt.settled for attempt in self.attempts)
 
     @property
-    def records_start(self) -> bool:
-        """True when the start of one of the attempts is stored first."""
-        return any(attempt.records_start for attempt in self.attempts)
+    def waits_for_store(self) -> bool:
+        """True when the worker waits for the store before one of the attempts starts."""
+        return any(attempt.waits_for_store for attempt in self.attempts)
 
     @property
     def begun_at(self) -> float | None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import queue
-import time
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotAllowed, StoreError, StoreRefused
 from dibs.model.claim import MAX_BATCH, Completed, Failed, Finished, Outcome, outcome_size
 from dibs.model.task import Failure, State
-from dibs.worker.attempt import Attempt, now
+from dibs.worker.attempt import Attempt
 from dibs.worker.progress import ProgressReports
 from dibs.worker.run import permanent_failure
 from dibs.worker.service import ServiceThread
@@ -64,26 +64,22 @@ class Finisher(ServiceThread):
         self._finalize = finalize
         self._stored = stored
         self._totals = totals
-        self._queue: queue.SimpleQueue[SettledAttempt | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[SettledAttempt | threading.Event | None] = queue.SimpleQueue()
         self._batch: list[SettledAttempt] = []
+        self._waiters: list[threading.Event] = []
 
     def put(self, attempt: Attempt, outcome: Outcome) -> None:
         """Queue the outcome of an attempt."""
         self._queue.put((attempt, outcome))
 
-    @property
-    def backlog(self) -> int:
-        """Outcomes that are not written yet."""
-        return self._queue.qsize() + len(self._batch)
-
     def wait_until_written(self, timeout: float) -> bool:
-        """Wait until all queued outcomes are written. False if some are not after `timeout` seconds.
+        """Wait until the outcomes that are queued now are written. False if some are not after `timeout` seconds.
 
-        Called only before the start of a suspect (see Attempt.suspect), so a sleep in a loop is quick enough."""
-        ends = now() + timeout
-        while self.backlog and now() < ends:
-            time.sleep(0.002)
-        return not self.backlog
+        The queue is in order, so an event behind the outcomes is set after all of them are written. A count of the
+        queue would miss the outcome that the finisher has just taken from it."""
+        written = threading.Event()
+        self._queue.put(written)
+        return written.wait(timeout)
 
     def wake(self) -> None:
         """See ServiceThread."""
@@ -97,17 +93,21 @@ class Finisher(ServiceThread):
             self._progress.write_for(attempt.claim for attempt, _ in self._batch)
             self._write(self._batch)
             self._batch = []
+        while self._waiters:
+            self._waiters.pop().set()
 
     def _collect(self, batch: list[SettledAttempt]) -> None:
         size = 0
         try:
             settled = self._queue.get(timeout=QUEUE_TIMEOUT)
             while True:
-                if settled is not None:
+                if isinstance(settled, tuple):
                     batch.append(settled)
                     size += outcome_size(settled[1])
                     if len(batch) == MAX_BATCH or size >= BATCH_BYTES:
                         return
+                elif settled is not None:
+                    self._waiters.append(settled)
                 settled = self._queue.get_nowait()
         except queue.Empty:
             pass

@@ -95,7 +95,7 @@ class LoopLane(LaneRunner):
 
     async def _run(self, attempt: HandlerCall) -> None:
         may_begin, reached = self._callbacks.may_begin, now()
-        if not (await asyncio.to_thread(may_begin, attempt) if attempt.records_start else may_begin(attempt)):
+        if not (await asyncio.to_thread(may_begin, attempt) if attempt.waits_for_store else may_begin(attempt)):
             return
         attempt.begun_at = begun = now()
         with attempt.traced():

@@ -413,6 +413,8 @@ class Worker:
 
         False if the claim is lost, or if the lease expired while the attempt waited: another worker may run the task by
         now. False also for a task that was cancelled in the meantime, because its handler would not be notified.
+        Finished outcomes are written before a suspect starts: if the suspect kills the worker, no other task loses its
+        outcome.
         """
         if isinstance(attempt, Batch):
             return self._may_begin_batch(attempt)
@@ -420,6 +422,8 @@ class Worker:
             self._attempts.settle(attempt, Cancelled())
         elif now() - attempt.renewed_at >= self.config.lease:
             self._attempts.settle(attempt, Released())
+        if attempt.suspect and not attempt.settled:
+            self._finisher.wait_until_written(FLUSH_TIMEOUT)
         return not attempt.settled and (not attempt.records_start or self._record_starts([attempt]))
 
     def _may_begin_batch(self, batch: Batch) -> bool:
@@ -430,13 +434,7 @@ class Worker:
         return bool(batch.attempts)
 
     def _record_starts(self, attempts: Sequence[Attempt]) -> bool:
-        """Record the start of attempts in the store. False if that fails or a task has expired: it must not start.
-
-        Finished outcomes are written before a suspect starts: if the suspect kills the worker, no other task loses its
-        outcome.
-        """
-        if any(attempt.suspect for attempt in attempts):
-            self._finisher.wait_until_written(FLUSH_TIMEOUT)
+        """Record the start of attempts in the store. False if that fails or a task has expired: it must not start."""
         try:
             refusals = self._access.run(self._access.store.queue.start([attempt.claim for attempt in attempts]))
         except StoreError:
