@@ -49,6 +49,8 @@ def make_template(server: str) -> str:
     name = f"dibs_template_{os.getpid()}"
     _admin(server, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
     migrate(database_url(server, name))
+    with psycopg.connect(database_url(server, name), autocommit=True) as connection:
+        connection.execute(_MAKE_EMPTY)
     return name
 
 
@@ -257,16 +259,20 @@ _SHAPE = """
         JOIN pg_database ON pg_database.oid = setdatabase AND datname = current_database()
     ) AS shape"""
 
-_EMPTY = """
-    DO $$ DECLARE part record; BEGIN
-        FOR part IN SELECT relation.oid, relname, seqstart
-                    FROM pg_class AS relation LEFT JOIN pg_sequence ON seqrelid = relation.oid
-                    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'S')
-                      AND relname <> 'dibs_migrations' AND pg_relation_size(relation.oid) > 0 LOOP
-            IF part.seqstart IS NULL THEN EXECUTE format('DELETE FROM %I', part.relname);
-            ELSE PERFORM setval(part.oid::regclass, part.seqstart, false); END IF;
-        END LOOP;
-    END $$"""
+_MAKE_EMPTY = """
+    CREATE SCHEMA dibs_tests;
+    DO $make$ DECLARE deletes text; resets text; BEGIN
+        SELECT string_agg(format('IF EXISTS (SELECT FROM %1$I) THEN DELETE FROM %1$I; END IF;', relname), ' ')
+            INTO deletes
+            FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'dibs_migrations';
+        SELECT string_agg(format('PERFORM setval(%s, %s, false);', seqrelid, seqstart), ' ') INTO resets
+            FROM pg_sequence JOIN pg_class ON pg_class.oid = seqrelid WHERE relnamespace = 'public'::regnamespace;
+        EXECUTE format('CREATE FUNCTION dibs_tests.empty() RETURNS void LANGUAGE plpgsql AS %L',
+                       'BEGIN ' || deletes || resets || ' END');
+    END $make$"""
+"""A function, because a session keeps the plans of its statements."""
+
+_EMPTY = "SELECT dibs_tests.empty()"
 
 
 _TRUNCATE = """
