@@ -32,13 +32,17 @@ PEER_SETTINGS = {
 }
 
 
+LANES = (10, 50)
+"""Lanes of dibs' worker: those that it has by default, and as many as the consumer of PGQueuer takes jobs at once."""
+
+
 class LimitedDibs(DibsSystem):
-    """dibs with its worker as it comes, and an `async def`."""
+    """dibs with an `async def`, and a worker of so many lanes."""
 
     program = Program("limited_dibs_queue")
 
-    def __init__(self, shape: Shape) -> None:
-        self.setting = str(Limits(shape.max, shape.groups, ""))
+    def __init__(self, shape: Shape, lanes: int) -> None:
+        self.setting = str(Limits(shape.max, shape.groups, str(lanes)))
         self._shape = shape
 
     def fill(self, url: str, tasks: int) -> None:  # type: ignore[override]
@@ -69,7 +73,8 @@ class LimitedPeer(PeerSystem):
 def drains(engine: Engine, peers: Iterable[str], processes: Iterable[int], tasks: int) -> Iterator[list[Contestant]]:
     """All queues in turns, each shape with each number of processes."""
     for shape in (ONE, GROUPS):
-        systems = [(LimitedDibs(shape), "async def")]
+        systems: list[tuple[LimitedDibs | LimitedPeer, str]]
+        systems = [(LimitedDibs(shape, lanes), f"async def, {lanes} lanes") for lanes in LANES]
         systems += [(LimitedPeer(engine, name, shape), PEER_SETTINGS[name, shape].words) for name in peers]
         for count in processes:
             yield [

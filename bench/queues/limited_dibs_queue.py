@@ -1,4 +1,4 @@
-"""dibs: a worker as it comes, with a limit on its handler."""
+"""dibs: a worker with a limit on its handler. The setting is the number of its lanes."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def work(url: str, limits: str, seat: Seat, wait_for_start: Callable[[], None]) 
         seat.ran(number)
 
     wait_for_start()
-    return app.worker().run()
+    return app.worker(concurrency=int(asked.setting)).run()
