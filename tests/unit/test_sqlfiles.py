@@ -35,8 +35,8 @@ ONLY = {
         "waited",  # RETURNING does not see the rows of FROM
         "next_queue",  # streams are found and read by small probes, one statement each
         "next_level",
-        "first_level",
         "next_attempts",
+        "read_levels",
         "read_streams",
         "part_of_stream",
         "filtered_part_of_stream",

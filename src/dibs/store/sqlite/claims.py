@@ -44,6 +44,9 @@ UNBOUNDED = 2**62
 SCAN_LEVELS = 16
 """Priorities that a scan reads, if the order needs a statement for each priority."""
 
+STREAM_LEVELS = 8
+"""The same for each stream, if the first tasks of many streams are read."""
+
 NEAR, FAR = 64, 2048
 """Tasks of a stream that are read, beyond eight for each requested task, before the other kind of stream is tried, if
 many queues and types are named: first few tasks of both kinds of streams, then more."""
@@ -352,15 +355,15 @@ def _merge_parts(streams: _Streams, parts: list[_Part], key: _Key) -> Statements
 
 
 def _read_streams(streams: _Streams, count: int) -> Statements[list[_Part]]:
-    """The first `count` matching tasks of each stream, with one statement. In an order by levels, the statement reads
-    the first level only: streams without a matching task there are read one by one."""
+    """The first `count` matching tasks of each stream, with one statement. In an order by levels, fewer than `count`
+    may be read of a stream that has more."""
     if not streams.values:
         return []
-    words, params = _streams_words(streams), {"streams": streams.values, "bound": streams.bound, "count": count}
-    rows = yield Statement("read_streams", {**_params(streams.filters), **params}, words=words)
-    found: list[Rows] = msgspec.json.decode(f"[{','.join(row[0] for row in rows)}]")
     if streams.filters.order in _LEVELS:
-        return (yield from _with_other_levels(streams, found, count))
+        return (yield from _read_first_levels(streams, count))
+    words, params = _streams_words(streams, _ORDERED[streams.filters.order][1]), _streams_params(streams, count)
+    rows = yield Statement("read_streams", params, words=words)
+    found: list[Rows] = _from_json(rows)
     if streams.bound < UNBOUNDED and any(len(rows) < count for rows in found):
         short = [values for values, rows in zip(streams.values, found, strict=True) if len(rows) < count]
         if (yield Statement("cut_streams", {**params, "streams": short}, words=words)):
@@ -368,31 +371,49 @@ def _read_streams(streams: _Streams, count: int) -> Statements[list[_Part]]:
     return [(rows, len(rows) < count) for rows in found]
 
 
-def _with_other_levels(streams: _Streams, found: list[Rows], count: int) -> Statements[list[_Part]]:
+def _read_first_levels(streams: _Streams, count: int) -> Statements[list[_Part]]:
+    """The tasks of the first levels of each stream. A stream without a matching task in these is read to its end."""
+    beyond, order, within, _ = _LEVELS[streams.filters.order]
+    most = min(count, STREAM_LEVELS)
+    cut = "{{level_is_cut}}" if streams.bound < UNBOUNDED else "0"
+    words = (*_streams_words(streams, within, "AND priority = level.priority"),
+             ("beyond", beyond), ("levels", order), ("cut", cut))  # fmt: skip
+    rows = yield Statement("read_levels", {**_streams_params(streams, count), "levels": most}, words=words)
     parts: list[_Part] = []
-    for values, rows in zip(streams.values, found, strict=True):
-        if rows:
-            parts.append((rows, False))
-        else:
-            parts.append((yield from _read_stream(streams, values, count)))
+    for values, levels in zip(streams.values, _from_json(rows), strict=True):
+        part = _whole_levels(levels, most, count)
+        parts.append(part if part[0] or part[1] else (yield from _read_stream(streams, values, count)))
     return parts
 
 
-def _streams_words(streams: _Streams) -> Words:
+def _whole_levels(levels: list[tuple[Rows, int]], most: int, count: int) -> _Part:
+    """The tasks of a stream that were read up to the first one that is missing, and whether none is missing."""
+    found: Rows = []
+    for rows, is_cut in levels:
+        found += rows
+        if is_cut or len(rows) == count:
+            return found, False
+    return found, len(levels) < most
+
+
+def _from_json(rows: Rows) -> list[Any]:
+    decoded: list[Any] = msgspec.json.decode(f"[{','.join(row[0] for row in rows)}]")
+    return decoded
+
+
+def _streams_params(streams: _Streams, count: int) -> dict[str, Any]:
+    return {**_params(streams.filters), "streams": streams.values, "bound": streams.bound, "count": count}
+
+
+def _streams_words(streams: _Streams, order: str, level: str = "") -> Words:
     in_stream = " ".join(
         f"AND {column} = stream.value ->> {place}" for place, column in enumerate(streams.family.columns)
     )
-    order, level, levels = streams.filters.order, "", ""
-    if order in _LEVELS:
-        _, levels, within, _ = _LEVELS[order]
-        level = "AND priority = {{first_level}}"
-    else:
-        within = _ORDERED[order][1]
     is_filtered = streams.passes != _NOT_EXPIRED or streams.bound < UNBOUNDED
     part = "filtered_part_of_stream" if is_filtered else "part_of_stream"
     return (
         streams.index, ("part", f"{{{{{part}}}}}"), ("where", f"{in_stream} {level}"), ("in_stream", in_stream),
-        ("levels", levels), ("order", within), ("passes", streams.passes)
+        ("order", order), ("passes", streams.passes)
     )  # fmt: skip
 
 

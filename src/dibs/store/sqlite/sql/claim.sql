@@ -77,9 +77,30 @@ WHERE EXISTS (SELECT 1 FROM dibs_tasks INDEXED BY {{index}} WHERE {{claimable}} 
               ORDER BY {{order}} LIMIT 1 OFFSET :bound)
 LIMIT 1
 
--- fragment: first_level
--- The first priority of a stream, upwards or downwards. A fragment of `read_streams`. Words: index, in_stream, levels.
-(SELECT priority FROM dibs_tasks INDEXED BY {{index}} WHERE {{claimable}} {{in_stream}} ORDER BY {{levels}} LIMIT 1)
+-- name: read_levels
+-- Promise: as `read_streams`, for an order by priorities (levels) that the index has in the other direction: the first
+-- tasks of each of the first `levels` priorities of each stream.
+-- Parameters: as in `read_streams`, and levels. Words: as in `read_streams`; in_stream, beyond and levels (upwards or
+-- downwards), cut (level_is_cut, or 0). Rows: the levels of a stream, as a JSON array of [tasks, cut], one row for each
+-- stream. cut: the level has more tasks than the bound.
+-- Index: the given one, two probes for each level. One statement for all, for the reasons given in `read_streams`.
+SELECT (
+    WITH RECURSIVE level(priority) AS (
+        SELECT (SELECT priority FROM dibs_tasks INDEXED BY {{index}} WHERE {{claimable}} {{in_stream}}
+                ORDER BY {{levels}} LIMIT 1)
+        UNION ALL
+        SELECT (SELECT priority FROM dibs_tasks INDEXED BY {{index}} WHERE {{claimable}} {{in_stream}}
+                AND priority {{beyond}} level.priority ORDER BY {{levels}} LIMIT 1)
+        FROM level WHERE level.priority IS NOT NULL LIMIT :levels)
+    SELECT json_group_array(json_array(
+        json((SELECT json_group_array(json_array(id, priority)) FROM ({{part}}))), {{cut}}))
+    FROM level WHERE level.priority IS NOT NULL)
+FROM json_each(:streams) AS stream
+
+-- fragment: level_is_cut
+-- Whether the level has more tasks than the bound.
+EXISTS (SELECT 1 FROM dibs_tasks INDEXED BY {{index}} WHERE {{claimable}} {{where}} ORDER BY {{order}}
+        LIMIT 1 OFFSET :bound)
 
 -- name: beyond_bound
 -- Promise: whether the index has more tasks than `scan` read. Parameters and words as in `scan`. Rows: (1), or none.
