@@ -291,7 +291,7 @@ export interface CompletedOutcome {
   steps?: Array<StepBody>;
 }
 
-/** The states of a workflow's steps, and the action that follows from them. The finalizer is not counted. */
+/** The states of a workflow's steps, and the action that follows from them. The finalizer is not counted. `passed`: the number of steps whose children may start. `failures`: the number of the other steps that have ended. */
 export interface Context {
   workflow_id: number;
   status: WorkflowState;
@@ -1277,7 +1277,7 @@ export interface Redriven {
   redriven: number;
 }
 
-/** The error of a request that changed nothing. `code`: a stable name for programs. `hint`: what to do. */
+/** The error of a request. `code`: a stable name for programs. `hint`: what to do. Unless the code is outcome_unknown, the write that failed has changed nothing. */
 export interface Refusal {
   success?: boolean;
   error: string;

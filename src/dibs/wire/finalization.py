@@ -54,7 +54,7 @@ class HolderBody(ProcessorBody, frozen=True):
 
     @classmethod
     def from_model(cls, processor: str, token: int, **more: Any) -> Self:
-        """The claim to send, checked: the server would refuse a bad token as bad JSON."""
+        """The claim to send. It is checked first, because the server would call an invalid token invalid JSON."""
         check_name(processor, "The processor's id")
         return cls(processor=processor, token=check_integer(token, "token", 0, 2**63 - 1), **more)
 
@@ -108,6 +108,9 @@ class FinalizationClaim(msgspec.Struct, frozen=True):
             token=self.token,
             lease_until=to_datetime_or_none(self.lease_until),
         )
+
+
+# The answers with status 404 and 409 have types of their own, so that the OpenAPI document gives each its example.
 
 
 class UnknownWorkflow(FinalizationClaim, frozen=True):
@@ -165,7 +168,10 @@ class Finalized(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """The states of a workflow's steps, and the action that follows from them. The finalizer is not counted."""
+    """The states of a workflow's steps, and the action that follows from them. The finalizer is not counted.
+
+    `passed`: the number of steps whose children may start. `failures`: the number of the other steps that have ended.
+    """
 
     workflow_id: int
     state: WorkflowState = field(name="status")
