@@ -265,7 +265,7 @@ def only_with(name: str, *names: str, **defaults: str) -> dict[str, Any]:
 
 
 def only_if(names: list[str], *, default: bool = False, **values: str) -> dict[str, Any]:
-    """The rule that a request may have any of the fields `names` only if other fields have these `values`; null counts as
+    """The rule that a request may have any of these fields only if other fields have these `values`; null counts as
     missing. `default`: the other fields may be missing too."""
     others: dict[str, Any] = {"properties": {other: {"const": value} for other, value in values.items()}}
     if not default:

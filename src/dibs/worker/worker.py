@@ -463,8 +463,8 @@ class Worker:
         self._ended(attempt, outcome)
         bounds = self._bounds
         if bounds is not None and any(each.claim.task.queue in bounds for each in attempt.attempts):
-            self._claimer.room()
-            self._claimer.permits()
+            self._claimer.report_room()
+            self._claimer.report_permits()
 
     def _idle(self) -> bool:
         """True when nothing in this worker can make another task claimable."""
@@ -477,7 +477,7 @@ class Worker:
         )
 
     def _room(self) -> None:
-        self._claimer.room()
+        self._claimer.report_room()
 
     def _release(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
@@ -488,7 +488,7 @@ class Worker:
             self._last_step_at = now()
         self._attempts.forget(attempts)
         if any(attempt.claim.limited for attempt in attempts):
-            self._claimer.permits()
+            self._claimer.report_permits()
         if self.config.burst and not len(self._attempts):
             # a burst ends after a round of claims that finds nothing while the worker holds nothing
             self._claimer.wake()
