@@ -15,10 +15,8 @@ from dibs.model.claim import MAX_BATCH
 from dibs.model.finalization import (
     DEFAULT_FINALIZATION_LEASE,
     ClaimReason,
-    ExecutionContext,
     ExecutionStatus,
     FinalizationAction,
-    FinalizationAttempt,
 )
 from dibs.model.workflow import WorkflowState
 from dibs.wire.fields import (
@@ -167,7 +165,7 @@ class Finalized(msgspec.Struct, frozen=True):
         )
 
 
-class Context(msgspec.Struct, frozen=True):
+class ExecutionContext(msgspec.Struct, frozen=True):
     """The states of a workflow's steps, and the action that follows from them. The finalizer is not counted.
 
     `passed`: the number of steps whose children may start. `failures`: the number of the other steps that have ended.
@@ -184,7 +182,7 @@ class Context(msgspec.Struct, frozen=True):
     recommended_action: FinalizationAction
 
     @classmethod
-    def from_model(cls, context: ExecutionContext) -> Self:
+    def from_model(cls, context: model_finalization.ExecutionContext) -> Self:
         """The context as JSON."""
         return cls(
             workflow_id=context.workflow_id,
@@ -198,9 +196,9 @@ class Context(msgspec.Struct, frozen=True):
             recommended_action=context.recommended_action,
         )
 
-    def to_model(self) -> ExecutionContext:
+    def to_model(self) -> model_finalization.ExecutionContext:
         """The context."""
-        return ExecutionContext(
+        return model_finalization.ExecutionContext(
             workflow_id=self.workflow_id,
             state=self.state,
             total_steps=self.total_steps,
@@ -216,19 +214,19 @@ class Context(msgspec.Struct, frozen=True):
 class OneContext(msgspec.Struct, frozen=True):
     """The execution context of a workflow."""
 
-    context: Context
+    context: ExecutionContext
 
     @classmethod
-    def from_model(cls, context: ExecutionContext) -> Self:
+    def from_model(cls, context: model_finalization.ExecutionContext) -> Self:
         """The context as an answer."""
-        return cls(context=Context.from_model(context))
+        return cls(context=ExecutionContext.from_model(context))
 
-    def to_model(self) -> ExecutionContext:
+    def to_model(self) -> model_finalization.ExecutionContext:
         """The context."""
         return self.context.to_model()
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class FinalizationAttempt(msgspec.Struct, frozen=True):
     """A recorded attempt to claim the finalization of a workflow."""
 
     id: int
@@ -243,7 +241,7 @@ class Attempt(msgspec.Struct, frozen=True):
     at: Timestamp
 
     @classmethod
-    def from_model(cls, attempt: FinalizationAttempt) -> Self:
+    def from_model(cls, attempt: model_finalization.FinalizationAttempt) -> Self:
         """The attempt as JSON."""
         return cls(
             id=attempt.id,
@@ -258,9 +256,9 @@ class Attempt(msgspec.Struct, frozen=True):
             at=to_text(attempt.at),
         )
 
-    def to_model(self) -> FinalizationAttempt:
+    def to_model(self) -> model_finalization.FinalizationAttempt:
         """The attempt."""
-        return FinalizationAttempt(
+        return model_finalization.FinalizationAttempt(
             id=self.id,
             workflow_id=self.workflow_id,
             processor=self.processor,
@@ -274,17 +272,17 @@ class Attempt(msgspec.Struct, frozen=True):
         )
 
 
-class Attempts(msgspec.Struct, frozen=True):
+class FinalizationAttempts(msgspec.Struct, frozen=True):
     """Every recorded attempt to claim the finalization of a workflow."""
 
-    attempts: list[Attempt]
+    attempts: list[FinalizationAttempt]
 
     @classmethod
-    def from_model(cls, attempts: Sequence[FinalizationAttempt]) -> Self:
+    def from_model(cls, attempts: Sequence[model_finalization.FinalizationAttempt]) -> Self:
         """The attempts as an answer."""
-        return cls(attempts=[Attempt.from_model(attempt) for attempt in attempts])
+        return cls(attempts=[FinalizationAttempt.from_model(attempt) for attempt in attempts])
 
-    def to_model(self) -> list[FinalizationAttempt]:
+    def to_model(self) -> list[model_finalization.FinalizationAttempt]:
         """The attempts."""
         return [attempt.to_model() for attempt in self.attempts]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from dibs.model.history import EventFilter, StoreEvent
 from dibs.store.remote.address import CONNECT, Address
-from dibs.store.remote.conversation import Attempts
+from dibs.store.remote.conversation import CallAttempts
 from dibs.store.remote.decode import read_refusal, reader
 from dibs.store.remote.request import HttpCall
 from dibs.wire.history import EventsQuery, TaskEvent
@@ -110,7 +110,7 @@ class _Position:
         self.host = ""
         self._last_id = after
         self._fields: dict[str, str] = {}
-        self._attempts: Attempts | None = None
+        self._attempts: CallAttempts | None = None
 
     def begin(self) -> dict[str, str]:
         """Forget an event that was received in part, and return the headers of the next request."""
@@ -118,10 +118,10 @@ class _Position:
         accept = {"Accept": "text/event-stream, application/json"}
         return accept if self._last_id is None else {**accept, "Last-Event-ID": str(self._last_id)}
 
-    def attempts(self, host: str) -> Attempts:
+    def attempts(self, host: str) -> CallAttempts:
         """The failed requests since a line was last received."""
         if self._attempts is None:
-            self._attempts = Attempts(self.call, host)
+            self._attempts = CallAttempts(self.call, host)
         return self._attempts
 
     def read(self, line: str) -> Generator[StoreEvent, None, None]:
