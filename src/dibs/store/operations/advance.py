@@ -298,7 +298,7 @@ class Advance:
                     yield Statement("restore", {"ids": some}, change=True)
                 yield Statement("reopen_steps", {"ids": some, "from_state": state}, change=True)
         if ids:
-            yield Statement("reopen_steps", {"ids": ids})
+            yield Statement("undecide_steps", {"ids": ids})
         steps = [row for row in rows if row[1] != StepKind.FINALIZER]
         changes.add(workflow_id, ended=-len(steps), failures=-len(steps))
         for sub in (yield from self.sub_workflows_of([row[0] for row in steps if row[1] == StepKind.WORKFLOW])):

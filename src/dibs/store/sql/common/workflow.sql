@@ -195,7 +195,7 @@ WHERE id {{in: ids}} AND {{unindexed: state}} = :from_state
 RETURNING id, 'retried', CAST(:from_state AS text), state, NULL, token, NULL
 {{note_change}}
 
--- name: reopen_steps
+-- name: undecide_steps
 -- Promise: these steps have not ended; a finalizer waits again. Parameters: ids. Rows: none.
 UPDATE dibs_steps SET passed = NULL, waits = CASE kind WHEN 'finalizer' THEN 1 ELSE waits END
 WHERE task_id {{in: ids}}
