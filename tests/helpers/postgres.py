@@ -264,7 +264,8 @@ _MAKE_EMPTY = """
     DO $make$ DECLARE deletes text; resets text; BEGIN
         SELECT string_agg(format('IF EXISTS (SELECT FROM %1$I) THEN DELETE FROM %1$I; END IF;', relname), ' ')
             INTO deletes
-            FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'dibs_migrations';
+            FROM pg_class
+            WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'dibs_migrations';
         SELECT string_agg(format('PERFORM setval(%s, %s, false);', seqrelid, seqstart), ' ') INTO resets
             FROM pg_sequence JOIN pg_class ON pg_class.oid = seqrelid WHERE relnamespace = 'public'::regnamespace;
         EXECUTE format('CREATE FUNCTION dibs_tests.empty() RETURNS void LANGUAGE plpgsql AS %L',
