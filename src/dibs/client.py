@@ -966,13 +966,13 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
         except KeyboardInterrupt as interrupt:
             raise interrupt.with_traceback(None) from None
 
-    def _follow(self, procedure: Procedure[T], interrupted: str | None = None) -> T:
-        """Run the operations of the procedure and its waits. `interrupted`: a note for the user, added to Ctrl-C."""
+    def _follow(self, procedure: Procedure[T], note: str | None = None) -> T:
+        """Run the operations of the procedure and its waits. `note`: what Ctrl-C tells the user."""
         try:
             return drive(procedure, self._step)
         except KeyboardInterrupt as interrupt:
-            if interrupted is not None:
-                interrupt.add_note(interrupted)
+            if note is not None:
+                interrupt.add_note(note)
             raise interrupt.with_traceback(None) from None
 
     def _step(self, step: Operation[Any] | WaitForChange | PauseFor) -> Any:

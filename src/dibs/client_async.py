@@ -1004,13 +1004,13 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         except _INTERRUPTED as interrupt:  # without the frames of the library, which do not help the program
             raise interrupt.with_traceback(None) from None
 
-    async def _follow(self, procedure: Procedure[T], interrupted: str | None = None) -> T:
-        """Run the operations of the procedure and its waits. `interrupted`: a note for the user, added to Ctrl-C."""
+    async def _follow(self, procedure: Procedure[T], note: str | None = None) -> T:
+        """Run the operations of the procedure and its waits. `note`: what Ctrl-C tells the user."""
         try:
             return await drive_async(procedure, self._step)
         except _INTERRUPTED as interrupt:
-            if interrupted is not None:
-                interrupt.add_note(interrupted)
+            if note is not None:
+                interrupt.add_note(note)
             raise interrupt.with_traceback(None) from None
 
     async def _step(self, step: Operation[Any] | WaitForChange | PauseFor) -> Any:

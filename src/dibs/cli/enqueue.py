@@ -113,17 +113,17 @@ def enqueue(
         expires_in=expires_in,
         expires_at=None if expires_at is None else read_time(expires_at),
     )
-    content = read_params(params)
-    with open_client(ctx, url, as_json, create=True) as (client, output):
+    read = read_params(params)
+    with open_client(ctx, url, as_json, create=True) as (app, output):
         from dibs.wire.tasks import Created
 
-        task = client.enqueue(type, content, **options)
+        task = app.enqueue(type, read, **options)
         existed = " It already existed with this key." if task.deduplicated else ""
         existed = " It already existed with this key, and has the new content." if task.replaced else existed
         output.print(f"Task {task.id} of type {text.line(task.type)} is {task.state}.{existed}")
         output.print_json(Created.from_model(task))
         if not (output.as_json or task.finished):
-            _note_if_unserved(client, output, task)
+            _note_if_unserved(app, output, task)
 
 
 def _note_if_unserved(client: Dibs, output: Output, task: Task) -> None:
