@@ -35,7 +35,7 @@ SUITES = {
     "release_finalization": FINALIZATION,
     "renew_finalization": FINALIZATION,
     "replace": KEYS,
-    "settle_steps": FINALIZATION,
+    "decide_steps": FINALIZATION,
 }
 """Where the promise of a statement is tested, if not in SUITE."""
 

@@ -148,12 +148,12 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
         """Store a task. The task is durable when this method returns.
 
         Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff, tags, limits (names, in addition
-        to those of the queue and the type), group, expires_in or expires_at
-        (a task that has not been started by then is cancelled). With a key that is
-        already used in this queue, the existing task is returned, marked `deduplicated`; another type or other params
-        under that key raise KeyConflict. Each queue has its own keys. Options about the key: key_scope ("always",
-        "until_finished" or "until_started") or key_for (seconds), on_conflict ("return", "keep", "raise" or
-        "replace"), max_delay (seconds after the first enqueue beyond which "replace" does not postpone the task).
+        to those of the queue and the type), group, expires_in or expires_at (a task that has not started by then is
+        cancelled). With a key that is already used in this queue, the existing task is returned, marked
+        `deduplicated`; another type or other params under that key raise KeyConflict. Each queue has its own keys.
+        Options about the key: key_scope ("always", "until_finished" or "until_started") or key_for (seconds),
+        on_conflict ("return", "keep", "raise" or "replace"), max_delay (seconds after the first enqueue beyond which
+        "replace" does not postpone the task).
         """
         return self._submit(NewTask(type, {} if params is None else params, **options))
 
@@ -670,9 +670,11 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
     # Declarations in code
 
     def declare(self) -> None:
-        """Store now what the program declares with limit(), queue() and the options of @app.task, which a worker does
-        when it starts: for a deployment whose workers have keys without the scope admin. Tasks that wait obey it when
-        the call returns. Raises the first refusal; the other limits and settings are stored.
+        """Store what the program declares with limit(), queue() and the options of @app.task.
+
+        A worker does this when it starts, unless its API key lacks the scope admin: then call this method during the
+        deployment, with another key. Waiting tasks obey the declarations when the call returns. If some are refused,
+        the others are stored, and the first refusal is raised.
         """
         declarations = self._declarations(every_type=True)
         schedules = [schedule for each in self.handlers.values() if (schedule := each.schedule) is not None]
@@ -850,7 +852,7 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
         `async for`. The loop waits for the next event until it is left or the client is closed.
 
         `after`: the id of the last event that the program has handled; 0 begins with the oldest that is kept, None (the
-        default) with the next one after the first step of the loop. `kinds`: such as ["completed", "failed"]. `queue`,
+        default) with the first event after the loop has begun. `kinds`: such as ["completed", "failed"]. `queue`,
         `type`, `task_id`: only events of these tasks. Raises EventsPruned if events after `after` were deleted by the
         retention of the history.
         """
@@ -965,7 +967,7 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
             raise interrupt.with_traceback(None) from None
 
     def _follow(self, procedure: Procedure[T], note: str | None = None) -> T:
-        """Follow the procedure. `note`: what an interrupted program tells the user."""
+        """Run the operations of the procedure and its waits. `note`: what Ctrl-C tells the user."""
         try:
             return drive(procedure, self._step)
         except KeyboardInterrupt as interrupt:

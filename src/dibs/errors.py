@@ -199,10 +199,10 @@ class KeyConflict(DibsError):
         hint: str | None = None,
     ) -> None:
         owner = "another task of this batch" if task_id is None else f"task {task_id}"
-        own = f"The key {key!r} already belongs to {owner}, which has another type or other params."
+        default_message = f"The key {key!r} already belongs to {owner}, which has another type or other params."
         if workflow_id is not None:
-            own = f"The key {key!r} already belongs to workflow {workflow_id}, which is another graph."
-        super().__init__(own if message is None else message, hint=hint)
+            default_message = f"The key {key!r} already belongs to workflow {workflow_id}, which is another graph."
+        super().__init__(default_message if message is None else message, hint=hint)
         self.key = key
         self.task_id = task_id
         self.workflow_id = workflow_id
@@ -247,7 +247,7 @@ class OutcomeConflict(ClaimLost):
 
 
 class NotClaimable(DibsError):
-    """A claim by id of a task that is not pending (or whose queue is paused)."""
+    """A claim by id of a task that is not pending, or whose queue or type is paused."""
 
     code = "not_claimable"
 
@@ -258,16 +258,16 @@ class NotClaimable(DibsError):
 
 
 class AlreadyClaimed(NotClaimable):
-    """A claim by id of a task that a worker holds. `token`: that of the claim, if the same worker holds the task."""
+    """A claim by id of a task that a worker holds. `token`: of the claim, if the same worker holds the task."""
 
     code = "already_claimed"
     default_hint = "Claim another task, or wait: the task is recovered if its worker dies."
 
     def __init__(self, message: str, *, task_id: int, worker_id: str | None, token: int | None = None) -> None:
-        own = (
+        hint = (
             "Use the claim that you have, and renew it. If another process has the same worker id, rename one of them."
         )
-        super().__init__(message, task_id=task_id, state="claimed", hint=None if token is None else own)
+        super().__init__(message, task_id=task_id, state="claimed", hint=None if token is None else hint)
         self.worker_id = worker_id
         self.token = token
 
@@ -316,7 +316,7 @@ class ResultMissing(DibsError):
 
 
 class ResultMismatch(DibsError, ValueError):
-    """The stored result of a task does not fit the return type of its handler. `raw_result` of the task has it."""
+    """The stored result of a task does not fit the return type of its handler. `Task.raw_result` is the stored JSON."""
 
     code = "result_mismatch"
 
@@ -370,7 +370,7 @@ class RateLimited(StoreBusy):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached. Nothing is known to be written."""
+    """The database or the server cannot be reached, or stops. The transaction that failed has written nothing."""
 
     code = "store_unavailable"
     default_hint = "Check that the database runs and that the URL is right; a retry with a key or token is safe."

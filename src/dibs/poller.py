@@ -267,7 +267,7 @@ class _BackgroundServices:
         attempt.begun_at = now()
         with attempt.traced():
             outcome = perform(handler, attempt.context)
-        if not self.attempts.settle(attempt, outcome):
+        if not self.attempts.decide(attempt, outcome):
             logger.warning(
                 "%r ended after its timeout or the loss of its claim; its outcome is discarded",
                 attempt,
@@ -283,8 +283,8 @@ class _BackgroundServices:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for attempt in self.attempts.unsettled():  # Ctrl-C has interrupted the callback
-            self.attempts.settle(attempt, Released())
+        for attempt in self.attempts.undecided():  # Ctrl-C has interrupted the callback
+            self.attempts.decide(attempt, Released())
         if not self.attempts.wait_until_none(FLUSH_TIMEOUT):
             logger.error(
                 "%r: the outcome is not written; the task is recovered when its lease expires", self.attempts.all()

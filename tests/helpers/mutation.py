@@ -40,7 +40,7 @@ CONDITIONS = {
         "state": re.compile(r"\+state = :from_state|\{\{unindexed: task\.state\}\} = items\.from_state"),
     },
     "end_keys": {"time": re.compile(r"key_until <= \{\{now\}\}")},
-    "settle_steps": {"once": re.compile(r"(step\.)?\bpassed IS NULL")},
+    "decide_steps": {"once": re.compile(r"(step\.)?\bpassed IS NULL")},
     "open_children": {"count": re.compile(r"(step\.)?\bwaits - done\.parents")},
     "claim_finalization": {"holder": re.compile(r"\(finalization_until IS NULL OR .*\)(?=\s*RETURNING)")},
     "renew_finalization": {

@@ -92,7 +92,7 @@ def test_a_worker_does_not_start_a_task_that_expired_in_its_memory(url: str, pas
             [attempt] = worker._receive(claims, None, True)  # type: ignore[arg-type]
             clock.advance(passed)
             assert worker._may_begin(attempt) is begins
-            assert attempt.settled is not begins
-            worker._attempts.settle(attempt, Released())  # as `_may_begin` did, unless the task may begin
+            assert attempt.decided is not begins
+            worker._attempts.decide(attempt, Released())  # as `_may_begin` did, unless the task may begin
             done = app.wait(task.id, 30)
         assert (done.expired, done.attempts) == (not begins, int(begins))

@@ -11,26 +11,6 @@ export interface AllSettings {
   task_types: Array<TypeSettings>;
 }
 
-/** A recorded attempt to claim the finalization of a workflow. */
-export interface Attempt {
-  id: number;
-  workflow_id: number;
-  processor_id: string;
-  claimed: boolean;
-  reason: ClaimReason;
-  state: string;
-  message: string;
-  already_claimed_by: string | null;
-  token: number | null;
-  /** A time in UTC, always with microseconds, so that texts sort like times. */
-  at: string;
-}
-
-/** Every recorded attempt to claim the finalization of a workflow. */
-export interface Attempts {
-  attempts: Array<Attempt>;
-}
-
 /** The delay before the next attempt: the base, doubled with every failure, at most the cap. */
 export interface Backoff {
   base_seconds: number;
@@ -291,19 +271,6 @@ export interface CompletedOutcome {
   steps?: Array<StepBody>;
 }
 
-/** The states of a workflow's steps, and the action that follows from them. The finalizer is not counted. */
-export interface Context {
-  workflow_id: number;
-  status: WorkflowState;
-  total_steps: number;
-  by_state: { [name: string]: number };
-  passed: number;
-  failures: number;
-  completion_percentage: number;
-  execution_status: ExecutionStatus;
-  recommended_action: FinalizationAction;
-}
-
 /** The request succeeded; the number of changed rows. */
 export interface Counted {
   success: boolean;
@@ -488,6 +455,19 @@ export interface Execution {
   steps: Array<StepEnd>;
 }
 
+/** The states of a workflow's steps, and the action that follows from them. The finalizer is not counted. `passed`: the number of steps whose children may start. `failures`: the number of the other steps that have ended. */
+export interface ExecutionContext {
+  workflow_id: number;
+  status: WorkflowState;
+  total_steps: number;
+  by_state: { [name: string]: number };
+  passed: number;
+  failures: number;
+  completion_percentage: number;
+  execution_status: ExecutionStatus;
+  recommended_action: FinalizationAction;
+}
+
 /** The status of a workflow's steps: the first of these that applies. */
 export type ExecutionStatus = "all_complete" | "blocked_by_failures" | "has_ready_steps" | "processing" | "waiting_for_dependencies" | "waiting_for_retry";
 
@@ -566,6 +546,26 @@ export interface Finalization {
 
 /** What the holder of the finalization claim should do. */
 export type FinalizationAction = "complete_workflow" | "fail_workflow" | "recheck_later";
+
+/** A recorded attempt to claim the finalization of a workflow. */
+export interface FinalizationAttempt {
+  id: number;
+  workflow_id: number;
+  processor_id: string;
+  claimed: boolean;
+  reason: ClaimReason;
+  state: string;
+  message: string;
+  already_claimed_by: string | null;
+  token: number | null;
+  /** A time in UTC, always with microseconds, so that texts sort like times. */
+  at: string;
+}
+
+/** Every recorded attempt to claim the finalization of a workflow. */
+export interface FinalizationAttempts {
+  attempts: Array<FinalizationAttempt>;
+}
 
 /** The answer to a claim of the finalization. `token` and `lease_until` are set if the claim was granted. */
 export interface FinalizationClaim {
@@ -1055,7 +1055,7 @@ export interface OneClaim {
 
 /** The execution context of a workflow. */
 export interface OneContext {
-  context: Context;
+  context: ExecutionContext;
 }
 
 /** The execution of one workflow. */
@@ -1277,7 +1277,7 @@ export interface Redriven {
   redriven: number;
 }
 
-/** The error of a request that changed nothing. `code`: a stable name for programs. `hint`: what to do. */
+/** The error of a request. `code`: a stable name for programs. `hint`: what to do. Unless the code is outcome_unknown, the write that failed has changed nothing. */
 export interface Refusal {
   success?: boolean;
   error: string;
@@ -2450,7 +2450,7 @@ export interface Operations {
   "GET /api/workflows/{id}/attempts": {
     query: undefined;
     body: undefined;
-    answer: Attempts;
+    answer: FinalizationAttempts;
   };
   /** List the workflows whose finalization is due and not claimed. */
   "GET /api/finalizations/due": {

@@ -1,4 +1,4 @@
-"""Change, cancel or retry several tasks: one by one by their ids, or in batches all that match filters."""
+"""Run one action (change, cancel, retry) on many tasks: on each by its id, or in batches on all that match filters."""
 
 from __future__ import annotations
 
@@ -20,40 +20,43 @@ if TYPE_CHECKING:
     from dibs.model.task import State, Task
 
 PAGE = 1000
+"""Tasks that are read at once to count them."""
+
 COUNT_LIMIT = 10_000
-"""The count stops here: the question about a larger number of tasks does not need the exact number."""
+"""The count before a confirmation stops here: above this, the question does not need the exact number."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class BulkAction:
-    """A bulk action: the client's method, the states that it changes, and the words for messages."""
+    """An action on all tasks that match filters. `act`: the client's method. `states`: the method changes only tasks in
+    these states. `verb`, `present`, `past`: Retry, Retrying, retried; the words of the action in messages."""
 
     act: Callable[..., int]
     states: frozenset[State]
-    question: str
-    doing: str
-    done: str
+    verb: str
+    present: str
+    past: str
 
 
 def run(client: Dibs, output: Output, bulk: BulkAction, filters: dict[str, Any], *, dry_run: bool, yes: bool) -> None:
     """Run the action on the tasks that match, or only count them (`dry_run`)."""
-    filters = filters or {"since": EPOCH}  # --all without a filter: every task
+    filters = filters or {"since": EPOCH}  # --all alone: the client requires a filter, and this one lets all tasks pass
     if dry_run:
         matching, _ = count(client, bulk, filters, sys.maxsize)
-        output.print(f"{text.count(matching, 'task')} would be {bulk.done}.")
+        output.print(f"{text.count(matching, 'task')} would be {bulk.past}.")
         output.print_json({"success": True, "dry_run": True, "matching": matching})
         return
     total = _count_and_ask(client, output, bulk, filters, yes) if output.on_terminal else None
-    with output.progress_bar(bulk.doing, total) as step:
-        done = bulk.act(note=step, **filters)
-    output.print(f"{text.count(done, 'task')} {bulk.done}.")
-    output.print_json({"success": True, "dry_run": False, "count": done})
+    with output.progress_bar(bulk.present, total) as step:
+        affected = bulk.act(note=step, **filters)
+    output.print(f"{text.count(affected, 'task')} {bulk.past}.")
+    output.print_json({"success": True, "dry_run": False, "count": affected})
 
 
 def check(task_ids: list[int], every: bool, filters: dict[str, Any], *, dry_run: bool, yes: bool) -> None:
-    """Raise InvalidValue for ids together with --all, and for filters without --all."""
+    """Raise InvalidValue unless the command has either task ids, or --all with optional filters. `every`: --all."""
     if every and task_ids:
         raise InvalidValue("Task ids and --all exclude each other.", hint="Use one of them.")
     if not every and (filters or dry_run or yes):
@@ -80,14 +83,15 @@ def _count_and_ask(client: Dibs, output: Output, bulk: BulkAction, filters: dict
     matching, exact = count(client, bulk, filters, COUNT_LIMIT)
     tasks = text.count(matching, "task") if exact else f"more than {COUNT_LIMIT:,} tasks"
     ask = matching > 0 and not yes and sys.stdin.isatty()
-    if ask and not typer.confirm(f"{bulk.question} {tasks}?", err=True):
+    if ask and not typer.confirm(f"{bulk.verb} {tasks}?", err=True):
         output.print_to_stderr("Nothing was changed.")
         raise typer.Exit(REFUSED)
     return matching if exact else None
 
 
 def each(output: Output, task_ids: list[int], call: Callable[[int], Task], describe: Callable[[Task], str]) -> None:
-    """Run the call for each task. A refused task does not prevent the others."""
+    """Run the call for each task id, and print each changed task with `describe`. After a refused call the other calls
+    still run."""
     results = [_run_one(output, task_id, call, describe) for task_id in task_ids]
     output.print_json({"success": all(result["success"] for result in results), "results": results})
     if not all(result["success"] for result in results):

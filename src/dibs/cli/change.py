@@ -1,4 +1,4 @@
-"""`dibs tasks set`: give tasks that have not started other values."""
+"""`dibs tasks set`: change the priority, due time, queue, params, tags or group of tasks that have not started."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ def set_values(
 
 
 def _changed(task: Task) -> str:
+    """Describe a task after its change."""
     about: dict[str, Any] = {"priority": task.priority, "queue": text.line(task.queue), "due": text.exact(task.run_at)}
     if task.tags:
         about["tags"] = text.line(", ".join(task.tags))

@@ -46,7 +46,10 @@ COLUMNS = (
     Column("error", stretch=True),
 )
 BATCH = 500
+"""Tasks that are retried or discarded in one transaction."""
+
 PAGE = 1000
+"""Tasks that are read at once to count them."""
 
 ErrorTextOption = Annotated[
     str | None, typer.Option("--error", metavar="TEXT", help="Only tasks with this text in their error.")
@@ -149,7 +152,7 @@ class DeadLetterRequest:
 
 @dataclass(frozen=True)
 class DeadLetterAction:
-    """An action on the dead letter: its words, and the field of the JSON output that holds the count."""
+    """An action on the dead letter: its words in messages, and the field of the JSON output that holds the count."""
 
     verb: str
     present: str
@@ -166,14 +169,14 @@ def _apply(output: Output, action: DeadLetterAction, tasks: DeadTasks, request: 
     if request.dry_run:
         _print_count(output, action, dry_run=True, count=tasks.count(request.limit))
     elif request.yes or not _on_terminal(output) or _confirmed(action, tasks.count(request.limit)):
-        _print_count(output, action, dry_run=False, count=tasks.move(output, action, request.limit))
+        _print_count(output, action, dry_run=False, count=tasks.apply(output, action, request.limit))
     else:
         output.print_to_stderr("Nothing was changed.")
         raise typer.Exit(REFUSED)
 
 
 class DeadTasks:
-    """The tasks of the dead letter that match the filters."""
+    """The tasks of the dead letter that match the filters and, if `ids` are given, have one of these ids."""
 
     def __init__(self, client: Dibs, filters: dict[str, Any], ids: list[int] | None = None) -> None:
         self._client = client
@@ -188,21 +191,21 @@ class DeadTasks:
             found = self._client.stats().dead_letter
         return found if limit is None else min(found, limit)
 
-    def move(self, output: Output, action: DeadLetterAction, limit: int | None) -> int:
-        """Retry or discard the tasks in batches: short transactions, and a progress bar that moves."""
-        if self._ids is not None:
+    def apply(self, output: Output, action: DeadLetterAction, limit: int | None) -> int:
+        """Retry or discard the tasks in batches, so that transactions are short and the progress bar advances."""
+        if self._ids is not None:  # only `discard` takes ids
             return self._client.discard_dead(ids=self._ids, limit=limit, **self._filters)
-        verb = self._client.redrive if action is REDRIVE else self._client.discard_dead
-        done = 0
+        change_batch = self._client.redrive if action is REDRIVE else self._client.discard_dead
+        changed_in_total = 0
         with output.progress_bar(action.present, self.count(limit)) as step:
-            while limit is None or done < limit:
-                batch = BATCH if limit is None else min(BATCH, limit - done)
-                moved = verb(limit=batch, **self._filters)
-                done += moved
-                step(moved)
-                if moved < batch:
+            while limit is None or changed_in_total < limit:
+                batch = BATCH if limit is None else min(BATCH, limit - changed_in_total)
+                changed = change_batch(limit=batch, **self._filters)
+                changed_in_total += changed
+                step(changed)
+                if changed < batch:
                     break
-        return done
+        return changed_in_total
 
     def _matching(self) -> Iterator[Task]:
         cursor = None

@@ -118,9 +118,9 @@ def enqueue(
         from dibs.wire.tasks import Created
 
         task = app.enqueue(type, read, **options)
-        known = " It already existed with this key." if task.deduplicated else ""
-        known = " It already existed with this key, and has the new content." if task.replaced else known
-        output.print(f"Task {task.id} of type {text.line(task.type)} is {task.state}.{known}")
+        existed = " It already existed with this key." if task.deduplicated else ""
+        existed = " It already existed with this key, and has the new content." if task.replaced else existed
+        output.print(f"Task {task.id} of type {text.line(task.type)} is {task.state}.{existed}")
         output.print_json(Created.from_model(task))
         if not (output.as_json or task.finished):
             _note_if_unserved(app, output, task)

@@ -1,4 +1,4 @@
-"""Lay out a snapshot of the store for a terminal of any size: sections shrink so that the frame never scrolls."""
+"""The screen of `dibs top`: a header and four tables, which show fewer rows on a small terminal, so nothing scrolls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from dibs.model.registry import QueueInfo, WorkerInfo
 from dibs.model.task import Task
 
 HEADER = 3
+"""Lines of the header."""
+
 WIDE = 100
+"""Columns of a terminal on which the table of queues shows every state, with its full name."""
+
 Cells = Sequence[object]
 TableSection = tuple[Sequence[Column], list[Cells]]
 
@@ -35,7 +39,7 @@ FAILURES = (Column("failed", right=True), Column("type"), Column("when"), Column
 
 
 def draw(snapshot: TopSnapshot, sparkline: str, width: int, height: int, *, paused: bool = False) -> RenderableType:
-    """Return the whole frame."""
+    """Return the whole screen."""
     parts = sections(snapshot, width)
     room = share(height - HEADER, [len(rows) for _, rows in parts])
     tables = [_section(columns, rows, room) for (columns, rows), room in zip(parts, room, strict=True) if room]
@@ -53,12 +57,16 @@ def sections(snapshot: TopSnapshot, width: int) -> list[TableSection]:
 
 
 def share(height: int, wanted: Sequence[int]) -> list[int]:
-    """Share the lines among the sections: a title, a blank line and one row each, then the rest one by one in turn."""
+    """Return the number of rows that each section shows. `wanted`: the number of rows that each section has.
+
+    A section with rows gets three lines first: a blank line, its title and one row. The lines that are left go to the
+    sections one by one, in turn, until every section shows all its rows.
+    """
     room = [1 if rows else 0 for rows in wanted]
     left = height - sum(room) * 3
-    while left > 0 and (unfilled := [place for place, rows in enumerate(wanted) if 0 < room[place] < rows]):
-        for place in unfilled[:left]:
-            room[place] += 1
+    while left > 0 and (unfilled := [index for index, rows in enumerate(wanted) if 0 < room[index] < rows]):
+        for index in unfilled[:left]:
+            room[index] += 1
         left -= len(unfilled[:left])
     return room
 
@@ -111,8 +119,8 @@ def _section(columns: Sequence[Column], rows: Sequence[Cells], room: int) -> Ren
     table = rich_table(columns, shown, expand=True)
     if len(shown) < min(room, len(rows)):
         more = f"… {len(rows) - len(shown)} more"
-        place = next(place for place, column in enumerate(columns) if not column.right)
-        table.add_row(*[""] * place, Text(more, "dim"), *[""] * (len(columns) - place - 1))
+        first_text = next(index for index, column in enumerate(columns) if not column.right)
+        table.add_row(*[""] * first_text, Text(more, "dim"), *[""] * (len(columns) - first_text - 1))
     return Padding(table, (1, 0, 0, 0))
 
 

@@ -153,6 +153,7 @@ def _row(limit: Limit) -> tuple[object, ...]:
 
 
 def _set_by(about: Limit | QueueSettings | TypeSettings) -> str:
+    """Describe the source of the values: code, a person, or nothing."""
     if about.source is None:
         return "nothing: these are the defaults"
     by_hand = "hand, since its declaration in code" if about.overridden else "hand"

@@ -189,11 +189,11 @@ def add(
     options |= task_options | _timing_options(
         timezone=timezone, every=every, at=at, jitter=jitter, start=start, end=end
     )
-    read = read_params(params)
+    content = read_params(params)
     with open_client(ctx, url, as_json) as (client, output):
         from dibs.wire.schedules import ChangedSchedule
 
-        schedule = client.set_schedule(name, cron, type, read, **options)
+        schedule = client.set_schedule(name, cron, type, content, **options)
         output.print(f"Schedule {text.line(name)} ticks {schedule.words}; {_next_tick(schedule)}.")
         output.print_json(ChangedSchedule.from_model(schedule))
 

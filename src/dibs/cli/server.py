@@ -79,7 +79,7 @@ def server(
 
 
 def check_database(url: str) -> None:
-    """Raise InvalidValue for the URL of another server."""
+    """Raise InvalidValue for the URL of a dibs server: a server needs a database."""
     if url.startswith(("http:", "https:")):
         raise InvalidValue(
             f"{text.public_url(url)} is a server; a server needs a database.",

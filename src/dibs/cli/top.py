@@ -74,11 +74,11 @@ class Top:
 
         from dibs.cli.keyboard import keys
 
-        with keys() as wait, Live(console=self._console, screen=True, auto_refresh=False) as live:
-            while not until() and self._round(live, wait):
+        with keys() as wait_for_key, Live(console=self._console, screen=True, auto_refresh=False) as live:
+            while not until() and self._round(live, wait_for_key):
                 pass
 
-    def _round(self, live: Live, wait: WaitForKey) -> bool:
+    def _round(self, live: Live, wait_for_key: WaitForKey) -> bool:
         """Show one snapshot until the next is due; return False to quit."""
         from dibs.cli.snapshot import take_snapshot
 
@@ -87,7 +87,7 @@ class Top:
         next_at = time.monotonic() + pause_after(snapshot.took)
         while self._paused or time.monotonic() < next_at:
             self._draw(live, snapshot)
-            match wait(KEY_TIMEOUT).lower():
+            match wait_for_key(KEY_TIMEOUT).lower():
                 case "q":
                     return False
                 case "p":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dibs.observe.verify import VerifyReport
 
 PAGE = 1000
-"""Tasks that are read at once."""
+"""Tasks on a page, and entries between two steps of the progress bar."""
 
 HistoryFileArgument = Annotated[
     Path | None, typer.Argument(metavar="[HISTORY]", help="An exported history; default: the history of the store.")
@@ -40,7 +40,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check a history: each claim went to one worker, no stale write was accepted, no task was lost. The history of the
-    store is also checked for claims above the limits that tasks name, and for lost permits."""
+    store is also checked for claims above the limits that tasks name, and for claims that the store counts wrongly."""
     if history is not None:
         output = command_context(ctx, url, as_json).output
         report = _verify_file(output, history, complete=not pruned)
@@ -74,7 +74,7 @@ def _verify_store(output: Output, client: Dibs, *, pruned: bool) -> VerifyReport
     from dibs.observe import verify as checker
 
     first = client.history_after(0, 1)
-    complete = not pruned and bool(first) and first[0].id == 1  # otherwise upkeep pruned the oldest entries
+    complete = not pruned and bool(first) and first[0].id == 1  # a later first id: upkeep has pruned the oldest entries
     limits = _read_limits(client)
     tasks = None if limits is None else _tasks(client)
     with output.progress_bar("Reading", None) as step:
@@ -82,22 +82,26 @@ def _verify_store(output: Output, client: Dibs, *, pruned: bool) -> VerifyReport
 
 
 def _read_limits(client: Dibs) -> LimitsRecord | None:
-    """The limits that tasks name themselves, each since its last change; None if the store has no limits. Since when a
-    setting of a queue or type holds for a task is not recorded, so settings are left out."""
+    """Return what the check needs to know about limits; None if the store has no limits.
+
+    Each limit is checked from its last change on, and only with the tasks that name it themselves: the history does not
+    record when the settings of a queue or type began to name a limit. For the same reason the live claims of a limit
+    that settings name cannot be counted from the history, and are not compared.
+    """
     from dibs.observe.limits_check import LimitPeriod, LimitsRecord
 
     limits = client.limits()
     if not limits:
         return None
-    carried = {name for queue in client.queue_settings() for name in queue.limits}
-    carried |= {name for task_type in client.type_settings() for name in task_type.limits}
+    in_settings = {name for queue in client.queue_settings() for name in queue.limits}
+    in_settings |= {name for task_type in client.type_settings() for name in task_type.limits}
     periods = [LimitPeriod(limit.name, limit.values, limit.updated_at) for limit in limits]
-    used = {key: count for limit in limits if limit.name not in carried for key, count in _uses(client, limit)}
+    used = {key: count for limit in limits if limit.name not in in_settings for key, count in _uses(client, limit)}
     return LimitsRecord(limits=periods, used=used)
 
 
 def _uses(client: Dibs, limit: Limit) -> Iterator[tuple[tuple[str, str | None], int]]:
-    """The live claims that the store counts for the limit, or for each of its groups."""
+    """Yield the live claims that the store counts for the limit, or for each of its groups: (limit, group), count."""
     if limit.per is None:
         yield (limit.name, None), limit.used
         return
@@ -122,9 +126,10 @@ def _history(client: Dibs) -> Iterator[HistoryEntry]:
 
 
 def _counted(entries: Iterable[HistoryEntry], step: Callable[[int], None]) -> Iterator[HistoryEntry]:
+    """Yield the entries, and advance the progress bar with `step`."""
     for number, entry in enumerate(entries, 1):
-        if number % 1000 == 0:
-            step(1000)
+        if number % PAGE == 0:
+            step(PAGE)
         yield entry
 
 

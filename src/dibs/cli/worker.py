@@ -121,14 +121,14 @@ def worker(
         "children": children,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    before: str | None = ctx.find_root().params.get("url")
+    url_before_command: str | None = ctx.find_root().params.get("url")
     run = _WorkerRun(
         program,
         given | {"burst": burst},
         MetricsAddress(metrics_host, metrics_port),
         "warning" if quiet and log_level.lower() in ("debug", "info") else log_level,
         log_format,
-        url or before,
+        url or url_before_command,
     )
     code = run.supervise(processes, reload) if processes > 1 or reload else run.work()
     command_context(ctx, url, as_json).output.print_json({"success": code == 0, "exit_code": code})

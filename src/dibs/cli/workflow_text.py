@@ -20,16 +20,23 @@ StyledLine = list[tuple[str, str]]
 """Pieces of text, each with its style."""
 
 QUIET = "bright_black"
+"""The style of edges and of less important text."""
+
 TITLES = ("step", "task", "attempts", "took")
 MAX_COLUMNS = 16
+"""Columns of a graph, of two characters each; a wider graph is drawn as a list."""
+
 FAILURES_SHOWN = 3
+"""Failed steps that are listed below a group of folded steps."""
+
 NAME_WIDTH = 48
 MIN_TEXT_WIDTH = 36
 
 
 @dataclass(frozen=True)
 class Signs:
-    """The characters for states and lines that a terminal can show."""
+    """The characters that a terminal can show: `states` for the states of steps, `lines` for edges, `times` before the
+    number of folded steps, `more` for an ellipsis, `bar` for a progress bar."""
 
     states: Mapping[str, str]
     lines: Mapping[int, str]
@@ -79,10 +86,11 @@ ASCII = Signs(
 
 @dataclass(frozen=True)
 class _Entry:
-    """A line before alignment: the graph with the sign of a step, then the columns of the step and details."""
+    """A line before alignment. `graph`: the edges, with the sign of a step. `cells`: the columns of `TITLES`; only the
+    first one for a group of folded steps. `detail`: the text after the columns."""
 
     graph: StyledLine
-    words: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
     detail: StyledLine | None = None
 
 
@@ -112,16 +120,16 @@ def plain(line: Iterable[tuple[str, str]]) -> str:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The graph around a node: to its left, to its right, and in the columns below."""
+class _Edges:
+    """The edges around a node: to its left, to its right, and on the lines below."""
 
     left: str = ""
     right: str = ""
     beneath: str = ""
 
     @property
-    def inside(self) -> str:
-        """The graph before lines that belong to the node and follow it."""
+    def indented(self) -> str:
+        """The edges at the beginning of lines that belong to the node: its failures, the steps of its sub-workflow."""
         return self.beneath + "  "
 
 
@@ -138,61 +146,61 @@ class _Drawing:
         self._max_columns = max(3, min(MAX_COLUMNS, (width - MIN_TEXT_WIDTH) // 2))
 
     def entries(self, steps: Sequence[Step], prefix: str = "") -> Iterator[_Entry]:
-        last = [step for step in steps if step.kind is StepKind.FINALIZER]
+        """Yield the entries of a workflow, each behind the prefix; the finalizer is the last one."""
+        finalizers = [step for step in steps if step.kind is StepKind.FINALIZER]
         graph = [step for step in steps if step.kind is not StepKind.FINALIZER]
         groups = fold(graph) if self._fold_equal else fold(graph, len(graph) + 1)
         try:
             yield from list(self._graph(groups, prefix))
         except TooWide:
             yield from self._list(groups, prefix)
-        for step in last:
-            if graph:
-                yield _Entry(
-                    [(prefix, QUIET)]
-                )  # the finalizer runs after all steps: an edge from one step would be misleading
-            yield from self._group(Group([step], []), _Place(prefix))
+        for step in finalizers:
+            if graph:  # an empty line: the finalizer runs after all steps, and an edge from one step would mislead
+                yield _Entry([(prefix, QUIET)])
+            yield from self._group(Group([step], []), _Edges(prefix))
 
     def _graph(self, groups: Sequence[Group], prefix: str) -> Iterator[_Entry]:
         for line in graph_lines([group.after for group in groups], self._max_columns):
             if line.node is None:
                 yield _Entry([(prefix + draw_cells(line.cells, True, self._signs.lines), QUIET)])
             else:
-                yield from self._group(groups[line.node], self._place(prefix, line))
+                yield from self._group(groups[line.node], self._edges(prefix, line))
 
-    def _place(self, prefix: str, line: GraphLine) -> _Place:
+    def _edges(self, prefix: str, line: GraphLine) -> _Edges:
         left, right, beneath = (
             draw_cells(cells, False, self._signs.lines)
             for cells in (line.cells[: line.column], line.cells[line.column + 1 :], line.below)
         )
-        return _Place(prefix + left, right, prefix + beneath)
+        return _Edges(prefix + left, right, prefix + beneath)
 
     def _list(self, groups: Sequence[Group], prefix: str) -> Iterator[_Entry]:
         """Yield the steps without edges, for graphs that are too wide: each step names the steps before it."""
         for group in groups:
             after = ", ".join(text.line(groups[each].name) for each in group.after)
-            yield from self._group(group, _Place(prefix, beneath=prefix), f"after {after}" if after else "")
+            yield from self._group(group, _Edges(prefix, beneath=prefix), f"after {after}" if after else "")
 
-    def _group(self, group: Group, place: _Place, after: str = "") -> Iterator[_Entry]:
-        graph = [(place.left, QUIET), self._sign(most_urgent(group.steps)), (" " + place.right, QUIET)]
-        named: StyledLine = [(after, QUIET)] if after else []
+    def _group(self, group: Group, edges: _Edges, parents_text: str = "") -> Iterator[_Entry]:
+        """Yield a step with the steps of its sub-workflow, or a group of folded steps with its failures."""
+        graph = [(edges.left, QUIET), self._sign(most_urgent(group.steps)), (" " + edges.right, QUIET)]
+        parents: StyledLine = [(parents_text, QUIET)] if parents_text else []
         if group.folded:
-            many = f"{text.line(group.name)} {self._signs.times}{len(group.steps):,}"
-            yield _Entry(graph, (many,), [*self._folded(group), ("  ", ""), *named])
-            yield from self._failures(group.steps, place.inside)
+            name_and_size = f"{text.line(group.name)} {self._signs.times}{len(group.steps):,}"
+            yield _Entry(graph, (name_and_size,), [*self._folded(group), ("  ", ""), *parents])
+            yield from self._failures(group.steps, edges.indented)
         else:
             step = group.steps[0]
-            yield _Entry(graph, self._words(step), [*self._detail(step), *named])
-            yield from self.entries(self._inner.get(step.workflow_id or 0, ()), place.inside)
+            yield _Entry(graph, self._cells(step), [*self._detail(step), *parents])
+            yield from self.entries(self._inner.get(step.workflow_id or 0, ()), edges.indented)
 
-    def _failures(self, steps: Sequence[Step], inside: str) -> Iterator[_Entry]:
+    def _failures(self, steps: Sequence[Step], prefix: str) -> Iterator[_Entry]:
         failed = [step for step in steps if step.state is State.FAILED]
         for step in failed[:FAILURES_SHOWN]:
             yield _Entry(
-                [(inside, QUIET), self._sign(shown_state(step)), (" ", "")], self._words(step), self._detail(step)
+                [(prefix, QUIET), self._sign(shown_state(step)), (" ", "")], self._cells(step), self._detail(step)
             )
         if len(failed) > FAILURES_SHOWN:
             more = f"{self._signs.more} {len(failed) - FAILURES_SHOWN:,} more failed"
-            yield _Entry([(inside, QUIET)], (more,))
+            yield _Entry([(prefix, QUIET)], (more,))
 
     def _sign(self, state: str) -> tuple[str, str]:
         return self._signs.states[state], STYLES[state]
@@ -201,7 +209,7 @@ class _Drawing:
         counts = count_by(group.steps, shown_state)
         return _counts({state: counts[state] for state in self._signs.states if state in counts}, self._signs)
 
-    def _words(self, step: Step) -> tuple[str, ...]:
+    def _cells(self, step: Step) -> tuple[str, ...]:
         name = text.line(f"{step.type} {step.name}" if step.kind is StepKind.FINALIZER else step.name)
         attempts = "" if step.kind is StepKind.WORKFLOW else f"{step.attempts}/{step.max_attempts}"
         return name, str(step.task_id), attempts, _took(step, self._now)
@@ -241,27 +249,28 @@ def format_duration(time: timedelta) -> str:
 
 
 def _aligned(entries: Sequence[_Entry], most: int) -> Iterator[StyledLine]:
-    """Align the entries under titles. The summary of folded steps starts at the columns of numbers."""
+    """Align the entries under titles. `most`: the largest width of names. The summary of a group of folded steps begins
+    at the columns of numbers."""
     graph = max(_length(entry.graph) for entry in entries) + 1
-    table = [entry.words for entry in entries if len(entry.words) > 1]
-    shown = [entry.words[0] for entry in entries if entry.words]
+    table = [entry.cells for entry in entries if len(entry.cells) > 1]
+    shown = [entry.cells[0] for entry in entries if entry.cells]
     name = min(most, max(map(len, [TITLES[0], *shown])))
-    widths = [max(map(len, column)) for column in zip(TITLES[1:], *(words[1:] for words in table), strict=True)]
+    widths = [max(map(len, column)) for column in zip(TITLES[1:], *(cells[1:] for cells in table), strict=True)]
     yield [(" " * graph + _row(TITLES, name, widths), "bold")]
     for entry in entries:
-        yield _line(entry, graph, lambda words: _row(words, name, widths))
+        yield _line(entry, graph, lambda cells: _row(cells, name, widths))
 
 
 def _line(entry: _Entry, graph: int, row: Callable[[Sequence[str]], str]) -> StyledLine:
-    line = [*entry.graph, (" " * (graph - _length(entry.graph)), "")] if entry.words else list(entry.graph)
-    if entry.words:
-        line.append((row(entry.words), ""))
+    line = [*entry.graph, (" " * (graph - _length(entry.graph)), "")] if entry.cells else list(entry.graph)
+    if entry.cells:
+        line.append((row(entry.cells), ""))
     return [*line, ("  ", ""), *entry.detail] if entry.detail else line
 
 
-def _row(words: Sequence[str], name: int, widths: Sequence[int]) -> str:
-    numbers = (f"  {word:>{width}}" for word, width in zip(words[1:], widths, strict=False))
-    return f"{text.shorten(words[0], name):<{name}}" + "".join(numbers)
+def _row(cells: Sequence[str], name: int, widths: Sequence[int]) -> str:
+    numbers = (f"  {cell:>{width}}" for cell, width in zip(cells[1:], widths, strict=False))
+    return f"{text.shorten(cells[0], name):<{name}}" + "".join(numbers)
 
 
 def _length(line: StyledLine) -> int:

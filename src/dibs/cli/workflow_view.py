@@ -21,7 +21,7 @@ from dibs.errors import InvalidValue, WorkflowNotFound
 from dibs.model.finalization import ExecutionContext
 from dibs.model.workflow import FinalizeWhen, NewWorkflow, Step, Workflow
 from dibs.wire.fields import readable, whole_numbers
-from dibs.wire.finalization import Context
+from dibs.wire.finalization import ExecutionContext as WireContext
 from dibs.wire.workflows import Step as WireStep
 from dibs.wire.workflows import Workflow as WireWorkflow
 from dibs.wire.workflows import WorkflowBody
@@ -75,7 +75,7 @@ def to_json(snapshot: WorkflowSnapshot) -> dict[str, Any]:
     """Return the snapshot for --json, in the format of the API."""
     return {
         "workflow": WireWorkflow.from_model(snapshot.workflow),
-        "context": Context.from_model(snapshot.context),
+        "context": WireContext.from_model(snapshot.context),
         "steps": [WireStep.from_model(step) for step in snapshot.steps],
     }
 

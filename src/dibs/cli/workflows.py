@@ -161,13 +161,13 @@ def attempts(
 ) -> None:
     """Show the attempts to claim the finalization of a workflow, with their results."""
     with open_client(ctx, url, as_json) as (client, output):
-        from dibs.wire.finalization import Attempts
+        from dibs.wire.finalization import FinalizationAttempts
 
         found = client.finalization_attempts(workflow_id)
         if not found:
             _refuse_if_missing(client, workflow_id)
         if output.as_json:
-            output.print_json(Attempts.from_model(found))
+            output.print_json(FinalizationAttempts.from_model(found))
         elif found:
             output.print_table(ATTEMPTS, [_attempt(each) for each in found])
         else:

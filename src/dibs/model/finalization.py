@@ -45,7 +45,10 @@ ACTION_FOR_STATUS = {
 
 
 class ExecutionContext(msgspec.Struct, frozen=True):
-    """The progress of a workflow: its steps by state, and the recommended action. The finalizer is not counted."""
+    """The progress of a workflow: its steps by state, and the recommended action. The finalizer is not counted.
+
+    `passed`: the number of steps whose children may start. `failures`: the number of the other steps that have ended.
+    """
 
     workflow_id: int
     state: WorkflowState

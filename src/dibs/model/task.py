@@ -61,9 +61,12 @@ class State(StrEnum):
 STATES: dict[str, State] = {state.value: state for state in State}
 
 FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+"""The states of a finished task."""
+
 WAITING = frozenset({State.SCHEDULED, State.BLOCKED, State.PENDING})
 CANCELLABLE = frozenset(each for each in State if each not in FINAL)
 RETRYABLE = frozenset({State.FAILED, State.CANCELLED, State.SCHEDULED})
+"""The states in which a task waits for its start; in which it can be cancelled; from which it can be retried."""
 
 
 class Event(StrEnum):
@@ -79,9 +82,7 @@ class Event(StrEnum):
     RECOVERED = "recovered"  # returned to the queue after the lease of its worker expired
     CANCEL_REQUESTED = "cancel_requested"  # its handler has to stop
     CANCELLED = "cancelled"
-    CHANGED = (
-        "changed"  # priority, due time, queue, params or tags were changed before a claim; the detail has the changes
-    )
+    CHANGED = "changed"  # before a claim, by hand: the detail has the old and the new values
     EXPIRED = "expired"  # cancelled because it was not started by its expiry
     RETRIED = "retried"  # returned to the queue by hand, with new attempts
     IGNORED = "ignored"  # the workflow ignores the failure of this step, which is not in the dead letter
@@ -277,8 +278,8 @@ def no_result(task: TaskRecord[Any]) -> ResultMissing:
 RETRY_EXPIRED = "Retry it to run it without an expiry."
 
 
-def expired_at(task: TaskRecord[Any]) -> str:
-    """The sentence that the task has expired, for messages."""
+def expiry_text(task: TaskRecord[Any]) -> str:
+    """The part of a message that says when the task expired."""
     assert task.expires_at is not None
     return f"it expired at {task.expires_at:%Y-%m-%d %H:%M:%S} UTC and was not started before"
 
@@ -309,13 +310,14 @@ class NewTask(msgspec.Struct, frozen=True):
     on_conflict: str = RETURN
     max_delay: float | None = None
     request: str | None = None
-    """An id of the enqueue, for a repetition after a lost answer. Matters only where the scope of the key can have
-    ended, or the conflict is not answered with `return`."""
+    """An id of this enqueue: a repetition with the same id, after a lost answer, gets the task of the first enqueue. It
+    is only needed if the key may have ended in the meantime (`key_scope`, `key_for`), or with another `on_conflict`
+    than "return"; otherwise the key alone has this effect."""
     limits: Sequence[str] = NO_LIMITS
     group: str | None = None
     checked_params: dict[str, Any] | None = None
-    """The params, if a handler has checked them by its annotations. Other params, which a middleware has put in their
-    place, are not checked."""
+    """The same object as `params` if a handler has checked them by its annotations. If a middleware has replaced
+    `params` since, they are another object, and are validated like unchecked ones."""
 
     def __post_init__(self) -> None:
         check_name(self.type, "The task type")

@@ -434,8 +434,8 @@ class UpkeepOperations(Protocol):
         requested. Returns their number."""
 
     def mend_workflows(self, limit: int = ...) -> Operation[int]:
-        """Settle steps that ended without their workflow being advanced, for example by an older program. Returns their
-        number."""
+        """Advance workflows where a step has ended without that, for example because an older program ended it. Returns
+        the number of these steps."""
 
     def prune(self, limit: int = ..., after: PrunePosition | None = None) -> Operation[Pruned]:
         """One batch of a pass over the finished records: up to `limit` tasks of each state, and ended workflows with

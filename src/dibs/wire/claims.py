@@ -1,4 +1,4 @@
-"""Claims as JSON: claim tasks, renew and report on claims, finish them; checkpoints."""
+"""Claims as JSON: requests to claim, start, renew and finish tasks, to store progress and checkpoints; the answers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class OrderOptions(RequestBody, frozen=True):
 
 
 def _order(order: str) -> Order | None:
-    """The order to send; None where it is the server's default as well."""
+    """The order to send; None for the default order, which the server uses anyway."""
     return None if order == Order.PRIORITY else Order(order)
 
 
@@ -496,6 +496,10 @@ class Finished(msgspec.Struct, frozen=True):
             run_at=to_datetime_or_none(self.run_at),
             repeated=self.repeated,
         )
+
+
+# In a list of answers, the answer to a refused claim is a Refusal. The lists are declared with Any, because msgspec
+# cannot tell two structs without tags apart; `server/openapi/schemas.py` adds Refusal to the OpenAPI document.
 
 
 class FinishedAnswers(msgspec.Struct, frozen=True):

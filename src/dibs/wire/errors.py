@@ -1,4 +1,4 @@
-"""Errors as JSON: the code of each, its HTTP status, and the exception that a client raises for it."""
+"""Errors as JSON: the code of each error, its HTTP status, and the exception that a client raises for it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Headers = tuple[tuple[bytes, bytes], ...]
 AnyState = Annotated[str, Meta(extra_json_schema={"enum": sorted({*State, *WorkflowState})})]
 """The state of the task, or of the workflow."""
 
-KEY_APART = "Give the key with the argument api_key or in DIBS_API_KEY."
+KEY_HINT = "Give the key with the argument api_key or in DIBS_API_KEY."
 
 SOON = 1.0
 """Seconds after which a client may repeat a request that failed because the store did not answer."""
 
-_ABOUT = ("task_id", "workflow_id", "token", "worker_id", "key", "name", "after", "pruned_to")
-"""Attributes of exceptions that are fields of the answer."""
+_DETAILS = ("task_id", "workflow_id", "token", "worker_id", "key", "name", "after", "pruned_to")
+"""Attributes of exceptions that the answer has as fields of the same name."""
 
 
 class RequestRefused(DibsError):
@@ -48,7 +48,10 @@ class RequestRefused(DibsError):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The error of a request that changed nothing. `code`: a stable name for programs. `hint`: what to do."""
+    """The error of a request. `code`: a stable name for programs. `hint`: what to do.
+
+    Unless the code is outcome_unknown, the write that failed has changed nothing.
+    """
 
     success: bool = False
     error: str
@@ -68,7 +71,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_model(cls, error: DibsError) -> Refusal:
         """The exception as an answer."""
-        about: dict[str, Any] = {name: value for name in _ABOUT if (value := getattr(error, name, None)) is not None}
+        about: dict[str, Any] = {name: value for name in _DETAILS if (value := getattr(error, name, None)) is not None}
         if (state := getattr(error, "state", None)) is not None:
             about["state"] = str(state)
         if error.hint:
@@ -80,16 +83,18 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         return cls(error=error.message, code=error.code, **about)
 
     def to_model(self) -> DibsError:
-        """The exception that the server's own engine raised, with the same attributes."""
+        """The exception for the client to raise: of the type that the server raised, with the same attributes."""
         known = CODES.get(self.code)
         error = _unknown(self) if known is None or known.exception is None else known.exception(self)
-        if self.hint is not UNSET and not isinstance(error, NotAllowed):  # its own hint speaks of keys, not of headers
+        # The hint of NotAllowed is for Python and the command line, that of the server for the HTTP header.
+        if self.hint is not UNSET and not isinstance(error, NotAllowed):
             error.hint = self.hint
         return error
 
 
 class Code(NamedTuple):
-    """An error code: its HTTP status, and the exception that a client raises. None: only other programs see it."""
+    """The HTTP status of an error code, and the function that makes the exception for a client to raise. None for codes
+    that no request of a dibs client should get: the client raises StoreError."""
 
     status: int
     exception: Callable[[Refusal], DibsError] | None = None
@@ -119,14 +124,17 @@ def _unknown(refusal: Refusal) -> DibsError:
 
 
 def _plain(kind: Callable[[str], DibsError]) -> Callable[[Refusal], DibsError]:
+    """The exception has a message only."""
     return lambda refusal: kind(refusal.error)
 
 
 def _of_claim(kind: Callable[..., DibsError]) -> Callable[[Refusal], DibsError]:
+    """The exception has the task and the token of a claim."""
     return lambda refusal: kind(refusal.error, task_id=refusal.task_id or 0, token=refusal.token or 0)
 
 
 def _of_state(kind: Callable[..., DibsError]) -> Callable[[Refusal], DibsError]:
+    """The exception has the task and its state."""
     return lambda refusal: kind(refusal.error, task_id=refusal.task_id or 0, state=refusal.state or "")
 
 
@@ -171,9 +179,7 @@ CODES = {
     "limit_unknown": Code(400, lambda refusal: errors.LimitUnknown(refusal.name or "")),
     "validation_too_slow": Code(400, _plain(errors.ValidationTooSlow)),
     "invalid_graph": Code(400, _plain(errors.InvalidGraph)),
-    "unauthorized": Code(
-        401, _not_allowed(f"{KEY_APART} `dibs keys create` makes a key, `dibs keys list` shows them.")
-    ),
+    "unauthorized": Code(401, _not_allowed(f"{KEY_HINT} `dibs keys create` makes a key, `dibs keys list` shows them.")),
     "forbidden": Code(
         403, _not_allowed("Use a key that has the missing scope; `dibs keys create --scopes` makes one.")
     ),

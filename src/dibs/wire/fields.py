@@ -1,4 +1,4 @@
-"""Fields of the API: their bounds, the format of times, and the base class of request bodies."""
+"""The types of fields of the HTTP API with their bounds, the format of times, and the base class of request bodies."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from dibs.model.schedule import MAX_SCHEDULE_NAME
 from dibs.model.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY
 
 MAX_WAIT = 60
+"""Seconds for which a client may let the server wait for a task or a change."""
+
 MOMENT = r"^(?!000[01]|9999)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"
 """RFC 3339 without leap seconds, and without the first and last years, where a time zone could exceed the range of
 datetime."""
@@ -149,7 +151,9 @@ MaxAttempts = Annotated[
     int,
     Meta(ge=1, le=MAX_MAX_ATTEMPTS, description="The number of attempts, after which the task is in the dead letter."),
 ]
-AttemptsRemaining = Annotated[int, Meta(ge=0, le=MAX_MAX_ATTEMPTS, description="The smallest number of attempts left.")]
+AttemptsRemaining = Annotated[
+    int, Meta(ge=0, le=MAX_MAX_ATTEMPTS, description="Only tasks with at least this number of attempts left.")
+]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Lease = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds until the claim ends unless renewed.")]
 Timeout = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds that one attempt may take.")]
@@ -225,13 +229,14 @@ Timestamp = Annotated[
 JsonObject = dict[str, Any]
 
 FREE_FIELDS = frozenset({"params", "result", "defaults", "schema", "metadata", "value"})
-"""Fields whose content belongs to the client: a float in them stays a float."""
+"""Fields whose content belongs to the client: `whole_numbers` does not change it."""
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The body of a request. An unknown field is an error.
 
-    `rules`: what holds between its fields, as JSON Schema, for the OpenAPI document; code elsewhere enforces it.
+    `rules`: conditions between fields, as JSON Schemas for the OpenAPI document. They only describe: the conversion to
+    the model checks the conditions.
     """
 
     rules: ClassVar[tuple[dict[str, Any], ...]] = ()
@@ -246,11 +251,11 @@ def not_both(*names: str) -> dict[str, Any]:
     return {"not": {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}}
 
 
-def only_with(name: str, *names: str, **words: str) -> dict[str, Any]:
+def only_with(name: str, *names: str, **defaults: str) -> dict[str, Any]:
     """The rule that a request may have any of these fields only together with the field `name`; null counts as missing.
-    `words`: further fields, with the value that counts as missing."""
+    `defaults`: further fields, each with the value that counts as missing."""
     given = {other: {"not": {"type": "null"}} for other in names}
-    given |= {other: {"not": {"const": default}} for other, default in words.items()}
+    given |= {other: {"not": {"const": default}} for other, default in defaults.items()}
     return {
         "anyOf": [
             {"required": [name], "properties": {name: {"not": {"type": "null"}}}},
@@ -259,18 +264,18 @@ def only_with(name: str, *names: str, **words: str) -> dict[str, Any]:
     }
 
 
-def only_if(names: list[str], *, default: bool = False, **words: str) -> dict[str, Any]:
-    """The rule that a request may have any of these fields only if other fields have these values; null counts as
+def only_if(names: list[str], *, default: bool = False, **values: str) -> dict[str, Any]:
+    """The rule that a request may have any of these fields only if other fields have these `values`; null counts as
     missing. `default`: the other fields may be missing too."""
-    others: dict[str, Any] = {"properties": {other: {"const": value} for other, value in words.items()}}
+    others: dict[str, Any] = {"properties": {other: {"const": value} for other, value in values.items()}}
     if not default:
-        others["required"] = list(words)
+        others["required"] = list(values)
     given = [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
     return {"anyOf": [others, {"not": {"anyOf": given}}]}
 
 
 def at_least_one(*names: str) -> dict[str, Any]:
-    """The rule that a request must have one of these fields; null counts as missing."""
+    """The rule that a request must have at least one of these fields; null counts as missing."""
     return {"anyOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
 
 
@@ -329,7 +334,7 @@ def to_datetime_or_none(text: str | None) -> datetime | None:
 
 
 def utc(at: datetime) -> datetime:
-    """The same moment in UTC, as a request carries it."""
+    """The same moment in UTC, for a request: its times are sent in UTC."""
     return at.astimezone(UTC)
 
 

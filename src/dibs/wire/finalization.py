@@ -15,10 +15,8 @@ from dibs.model.claim import MAX_BATCH
 from dibs.model.finalization import (
     DEFAULT_FINALIZATION_LEASE,
     ClaimReason,
-    ExecutionContext,
     ExecutionStatus,
     FinalizationAction,
-    FinalizationAttempt,
 )
 from dibs.model.workflow import WorkflowState
 from dibs.wire.fields import (
@@ -54,7 +52,7 @@ class HolderBody(ProcessorBody, frozen=True):
 
     @classmethod
     def from_model(cls, processor: str, token: int, **more: Any) -> Self:
-        """The claim to send, checked: the server would refuse a bad token as bad JSON."""
+        """The claim to send. It is checked first, because the server would call an invalid token invalid JSON."""
         check_name(processor, "The processor's id")
         return cls(processor=processor, token=check_integer(token, "token", 0, 2**63 - 1), **more)
 
@@ -108,6 +106,9 @@ class FinalizationClaim(msgspec.Struct, frozen=True):
             token=self.token,
             lease_until=to_datetime_or_none(self.lease_until),
         )
+
+
+# The answers with status 404 and 409 have types of their own, so that the OpenAPI document gives each its example.
 
 
 class UnknownWorkflow(FinalizationClaim, frozen=True):
@@ -164,8 +165,11 @@ class Finalized(msgspec.Struct, frozen=True):
         )
 
 
-class Context(msgspec.Struct, frozen=True):
-    """The states of a workflow's steps, and the action that follows from them. The finalizer is not counted."""
+class ExecutionContext(msgspec.Struct, frozen=True):
+    """The states of a workflow's steps, and the action that follows from them. The finalizer is not counted.
+
+    `passed`: the number of steps whose children may start. `failures`: the number of the other steps that have ended.
+    """
 
     workflow_id: int
     state: WorkflowState = field(name="status")
@@ -178,7 +182,7 @@ class Context(msgspec.Struct, frozen=True):
     recommended_action: FinalizationAction
 
     @classmethod
-    def from_model(cls, context: ExecutionContext) -> Self:
+    def from_model(cls, context: model_finalization.ExecutionContext) -> Self:
         """The context as JSON."""
         return cls(
             workflow_id=context.workflow_id,
@@ -192,9 +196,9 @@ class Context(msgspec.Struct, frozen=True):
             recommended_action=context.recommended_action,
         )
 
-    def to_model(self) -> ExecutionContext:
+    def to_model(self) -> model_finalization.ExecutionContext:
         """The context."""
-        return ExecutionContext(
+        return model_finalization.ExecutionContext(
             workflow_id=self.workflow_id,
             state=self.state,
             total_steps=self.total_steps,
@@ -210,19 +214,19 @@ class Context(msgspec.Struct, frozen=True):
 class OneContext(msgspec.Struct, frozen=True):
     """The execution context of a workflow."""
 
-    context: Context
+    context: ExecutionContext
 
     @classmethod
-    def from_model(cls, context: ExecutionContext) -> Self:
+    def from_model(cls, context: model_finalization.ExecutionContext) -> Self:
         """The context as an answer."""
-        return cls(context=Context.from_model(context))
+        return cls(context=ExecutionContext.from_model(context))
 
-    def to_model(self) -> ExecutionContext:
+    def to_model(self) -> model_finalization.ExecutionContext:
         """The context."""
         return self.context.to_model()
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class FinalizationAttempt(msgspec.Struct, frozen=True):
     """A recorded attempt to claim the finalization of a workflow."""
 
     id: int
@@ -237,7 +241,7 @@ class Attempt(msgspec.Struct, frozen=True):
     at: Timestamp
 
     @classmethod
-    def from_model(cls, attempt: FinalizationAttempt) -> Self:
+    def from_model(cls, attempt: model_finalization.FinalizationAttempt) -> Self:
         """The attempt as JSON."""
         return cls(
             id=attempt.id,
@@ -252,9 +256,9 @@ class Attempt(msgspec.Struct, frozen=True):
             at=to_text(attempt.at),
         )
 
-    def to_model(self) -> FinalizationAttempt:
+    def to_model(self) -> model_finalization.FinalizationAttempt:
         """The attempt."""
-        return FinalizationAttempt(
+        return model_finalization.FinalizationAttempt(
             id=self.id,
             workflow_id=self.workflow_id,
             processor=self.processor,
@@ -268,17 +272,17 @@ class Attempt(msgspec.Struct, frozen=True):
         )
 
 
-class Attempts(msgspec.Struct, frozen=True):
+class FinalizationAttempts(msgspec.Struct, frozen=True):
     """Every recorded attempt to claim the finalization of a workflow."""
 
-    attempts: list[Attempt]
+    attempts: list[FinalizationAttempt]
 
     @classmethod
-    def from_model(cls, attempts: Sequence[FinalizationAttempt]) -> Self:
+    def from_model(cls, attempts: Sequence[model_finalization.FinalizationAttempt]) -> Self:
         """The attempts as an answer."""
-        return cls(attempts=[Attempt.from_model(attempt) for attempt in attempts])
+        return cls(attempts=[FinalizationAttempt.from_model(attempt) for attempt in attempts])
 
-    def to_model(self) -> list[FinalizationAttempt]:
+    def to_model(self) -> list[model_finalization.FinalizationAttempt]:
         """The attempts."""
         return [attempt.to_model() for attempt in self.attempts]
 

@@ -1,4 +1,4 @@
-"""History as JSON: entries, pages, live events, and wake-ups."""
+"""The history as JSON: its entries, pages of it, the events that a server streams, and wake-ups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dibs.model.task import Event, State
 from dibs.wire.errors import RequestRefused
 from dibs.wire.fields import MAX_WAIT, EntryId, JsonObject, Name, Query, Timestamp, to_datetime, to_text
 
-_EVENT = "|".join(Event)
+_ANY_EVENT = "|".join(Event)
 
 
 class EntryFields(msgspec.Struct, frozen=True):
@@ -136,7 +136,7 @@ class EventsQuery(Query, frozen=True):
         Annotated[
             str,
             Meta(
-                pattern=f"^({_EVENT})(,({_EVENT}))*$",
+                pattern=f"^({_ANY_EVENT})(,({_ANY_EVENT}))*$",
                 description=f"Some of {', '.join(Event)}, separated by commas; by default all.",
                 examples=["completed,failed"],
             ),
@@ -151,19 +151,19 @@ class EventsQuery(Query, frozen=True):
     after: Annotated[EntryId, Meta(description="As the header Last-Event-ID, which takes precedence.")] | None = None
 
     @classmethod
-    def from_model(cls, wanted: model_history.EventFilter) -> Self:
-        """The query for these events."""
-        kinds = None if wanted.kinds is None else ",".join(wanted.kinds)
-        return cls(kinds=kinds, queue=wanted.queue, type=wanted.type, task_id=wanted.task_id)
+    def from_model(cls, filter: model_history.EventFilter) -> Self:
+        """The query for the events that pass the filter."""
+        kinds = None if filter.kinds is None else ",".join(filter.kinds)
+        return cls(kinds=kinds, queue=filter.queue, type=filter.type, task_id=filter.task_id)
 
     def to_model(self, queues: Sequence[str] | None = None) -> model_history.EventFilter:
-        """The requested events, of these queues only."""
+        """The filter for the requested events. `queues`: the only queues that the caller may see; None for all."""
         kinds = None if self.kinds is None else self.kinds.split(",")
         try:
             return model_history.EventFilter(
                 kinds=kinds, queue=self.queue, type=self.type, task_id=self.task_id, queues=queues
             )
-        except InvalidValue as error:  # a line break at the end, which the pattern lets pass
+        except InvalidValue as error:  # the pattern lets a line break at the end pass
             raise RequestRefused("bad_request", error.message) from None
 
 

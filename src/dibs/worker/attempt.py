@@ -38,6 +38,7 @@ class Attempt:
         "begun_at",
         "claim",
         "context",
+        "decided",
         "ended_at",
         "handler",
         "head_start",
@@ -45,7 +46,6 @@ class Attempt:
         "received_at",
         "renewed_at",
         "replaced",
-        "settled",
         "span",
     )
 
@@ -59,7 +59,7 @@ class Attempt:
         self.ended_at: float | None = None
         self.span: Any = None
         self.head_start = 0.0  # seconds added to the timeout for the start of a child process and its imports
-        self.settled = False
+        self.decided = False
         self.replaced = False  # True when a failure has replaced an outcome that could not be stored
         self.on_stop: Callable[[StopReason], None] = _not_running
 
@@ -161,9 +161,9 @@ class Batch:
         attempt.on_stop = partial(self._stops, attempt)
 
     @property
-    def settled(self) -> bool:
+    def decided(self) -> bool:
         """True when every attempt has its outcome."""
-        return all(attempt.settled for attempt in self.attempts)
+        return all(attempt.decided for attempt in self.attempts)
 
     @property
     def waits_for_store(self) -> bool:
@@ -207,8 +207,8 @@ class Batch:
     def _stops(self, attempt: Attempt, reason: StopReason) -> None:
         self._timed_out |= reason is StopReason.TIMED_OUT
         self.on_attempt_stop(attempt)
-        if all(each.settled or each.context.cancelled for each in self.attempts):
-            self.on_stop(StopReason.TIMED_OUT if self._timed_out and self.settled else reason)
+        if all(each.decided or each.context.cancelled for each in self.attempts):
+            self.on_stop(StopReason.TIMED_OUT if self._timed_out and self.decided else reason)
 
     def __repr__(self) -> str:
         first = f"task {self.attempts[0].claim.task_id} …, " if self.attempts else ""
@@ -220,11 +220,11 @@ HandlerCall = Attempt | Batch
 
 
 class HeldAttempts:
-    """All attempts that this worker holds. Each is settled (given its outcome) once: by the handler, timeout or
-    shutdown."""
+    """All attempts that this worker holds. The outcome of each is decided once: by its handler, its timeout or the
+    stop of the worker."""
 
-    def __init__(self, on_settled: Callable[[Attempt, Outcome], None]) -> None:
-        self._on_settled = on_settled
+    def __init__(self, on_decided: Callable[[Attempt, Outcome], None]) -> None:
+        self._on_decided = on_decided
         self._held: set[Attempt] = set()
         self._lock = threading.Lock()
         self._empty = threading.Condition()
@@ -237,28 +237,28 @@ class HeldAttempts:
         self._held.update(attempts)
 
     def all(self) -> list[Attempt]:
-        """All held attempts: queued, running, or settled and not yet written."""
+        """All held attempts: queued, running, or decided and not yet written."""
         return list(self._held.copy())
 
-    def unsettled(self) -> list[Attempt]:
+    def undecided(self) -> list[Attempt]:
         """The held attempts that have no outcome yet."""
-        return [attempt for attempt in self.all() if not attempt.settled]
+        return [attempt for attempt in self.all() if not attempt.decided]
 
-    def settle(self, attempt: Attempt, outcome: Outcome) -> bool:
+    def decide(self, attempt: Attempt, outcome: Outcome) -> bool:
         """Set the outcome of the attempt. False, and no change, if it already has one."""
         with self._lock:
-            if attempt.settled:
+            if attempt.decided:
                 return False
-            attempt.settled = True
+            attempt.decided = True
         attempt.ended_at = now()
         tracing.end_attempt(attempt.span, outcome)
-        self._on_settled(attempt, outcome)
+        self._on_decided(attempt, outcome)
         return True
 
     def forget(self, attempts: Iterable[Attempt]) -> None:
         """Remove attempts whose outcomes are written or whose claims are lost: their leases are no longer renewed."""
         for attempt in attempts:
-            attempt.settled = True
+            attempt.decided = True
         self._held.difference_update(attempts)
         if not self._held:
             with self._empty:

@@ -46,7 +46,7 @@ TRACE_FLUSH_TIMEOUT = 2000
 
 class HandlerPath(msgspec.Struct, frozen=True):
     """The module and the qualified name under which a handler can be imported. `middleware`: the names of the functions
-    around its attempts, and `modules`: where these are."""
+    around its attempts. `modules`: the modules that declare these functions."""
 
     module: str
     qualname: str
@@ -63,8 +63,8 @@ class RunTask(msgspec.Struct, frozen=True, tag=True):
 
 
 class StartLifespan(msgspec.Struct, frozen=True, tag=True):
-    """Parent to child: start the lifespan of the app of this handler, before the first task. `name`, `module`: those of
-    the lifespan in the worker."""
+    """Parent to child: start the lifespan of the app of this handler, before the first task. `name`, `module`: the name
+    and the module of the lifespan in the worker; the child must find the same one."""
 
     handler: HandlerPath
     name: str
@@ -144,15 +144,15 @@ class GetResults(ClaimMessage, frozen=True, tag=True):
 
 
 class GetExecution(ClaimMessage, frozen=True, tag=True):
-    """Child to parent: send how the steps of the workflow ended."""
+    """Child to parent: send how the steps of the workflow ended. The handler waits for the reply."""
 
 
 class GetCheckpoints(ClaimMessage, frozen=True, tag=True):
-    """Child to parent: send the checkpoints that earlier attempts have kept."""
+    """Child to parent: send the checkpoints that earlier attempts have stored. The handler waits for the reply."""
 
 
 class KeepCheckpoint(ClaimMessage, frozen=True, tag=True):
-    """Child to parent: store a checkpoint for later attempts."""
+    """Child to parent: store a checkpoint for later attempts. The handler waits for the reply."""
 
     name: str
     value: Any
@@ -173,8 +173,8 @@ _unpack_parent_message = msgspec.msgpack.Decoder(StartLifespan | RunTask | StopR
 unpack = msgspec.msgpack.Decoder(ChildMessage).decode
 
 
-UNPACKABLE = (TypeError, ValueError, OverflowError, RecursionError)
-"""What msgpack raises for a result that it cannot encode."""
+PACK_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
+"""The errors that `pack` raises for a result that msgpack cannot encode."""
 
 
 def main(pipe: Connection, log_level: int) -> None:
@@ -185,6 +185,8 @@ def main(pipe: Connection, log_level: int) -> None:
 
 
 class _TaskRunner:
+    """Runs tasks in the main thread; a second thread receives the messages of the parent."""
+
     def __init__(self, pipe: Connection, log_level: int) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()
@@ -211,8 +213,8 @@ class _TaskRunner:
             _flush_output()
             try:
                 self._send(AttemptsEnded(outcomes, _memory_in_use()))
-            except UNPACKABLE:
-                self._send(AttemptsEnded([_packable(outcome) for outcome in outcomes], _memory_in_use()))
+            except PACK_ERRORS:
+                self._send(AttemptsEnded([_or_failure(outcome) for outcome in outcomes], _memory_in_use()))
 
         if self._lifespan is not None:
             self._lifespan.end()
@@ -228,9 +230,9 @@ class _TaskRunner:
                     f"The child process has not found the lifespan {message.name}.",
                     hint=f"Declare it at the top level of {message.module}.",
                 )
-            running = RunningLifespan(lifespan)
-            self._task_data.resources = running.start()
-            self._lifespan = running
+            started = RunningLifespan(lifespan)
+            self._task_data.resources = started.start()
+            self._lifespan = started
         except Exception as error:
             return LifespanStarted(str(error))
         return LifespanStarted()
@@ -332,11 +334,11 @@ class _ParentTaskData:
         return reply.value
 
 
-def _packable(outcome: Outcome) -> Outcome:
+def _or_failure(outcome: Outcome) -> Outcome:
     """The outcome; a failure if its result cannot be sent to the parent."""
     try:
         pack(outcome)
-    except UNPACKABLE as error:
+    except PACK_ERRORS as error:
         return permanent_failure(InvalidValue(f"The handler's result cannot be stored as JSON: {error}."))
     return outcome
 
@@ -436,8 +438,8 @@ def _replace_surrogates(text: str) -> str:
 
 def _ignore_stop_signals() -> None:
     # A terminal's Ctrl-C and a service manager's SIGTERM reach the whole process group; the parent decides when its
-    # children end.
-    # A handler that does nothing, unlike SIG_IGN, is not inherited by programs that a task starts.
+    # children end. A signal handler that does nothing is used, because SIG_IGN would be inherited by the programs that
+    # a task starts.
     signal.signal(signal.SIGINT, _ignore)
     signal.signal(signal.SIGTERM, _ignore)
 

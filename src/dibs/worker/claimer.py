@@ -39,14 +39,15 @@ EMPTY_LANE_PAUSE = 0.02
 """Seconds for which a lane whose claim found nothing is skipped while another lane is busy."""
 
 AHEAD_PAUSE = 0.25
-"""Seconds without claims ahead after one that found nothing in a lane that runs tasks with limits: the tasks that wait
-have limits as well."""
+"""Seconds for which a lane that runs tasks with limits does not claim ahead after a claim ahead that found nothing: a
+claim ahead leaves out tasks with limits, and such tasks are probably the ones that wait."""
 
 WAKEUP_BURST, WAKEUPS_PER_SECOND = 20, 50
 """A token bucket: the number of wake-ups after which the claimer polls at once, and how many the bucket regains each
 second. A wake-up does not name the changed queue, so on a busy store an idle worker must not poll after each one."""
 
 OnClaimed = Callable[[Sequence[Claim], LaneRunner, bool], Sequence[Attempt]]
+"""Makes an attempt of each new claim. The last argument: True for claims ahead."""
 
 
 class Claimer(ServiceThread):
@@ -79,8 +80,9 @@ class Claimer(ServiceThread):
             *((lane, partial(self._claim_for, lane)) for lane in lanes if lane.types),
             *((lane, partial(self._claim_for_batches, lane)) for lane in batch_lanes),
         ]
-        """The lanes in the order in which they claim, and how. With bounds, a lane that took room of a queue goes to
-        the end: otherwise the tasks of another lane would never have a place in a queue that is always full."""
+        """The lanes in the order in which they claim, each with the function that claims for it. With bounds, a lane
+        that took room of a queue goes to the end: otherwise the tasks of another lane would never have a place in a
+        queue that is always full."""
         self._on_claimed = on_claimed
         self._release = release
         self._idle = idle
@@ -99,7 +101,7 @@ class Claimer(ServiceThread):
         """The start of the last round of claims that found nothing while the worker held nothing; None after any other
         round."""
 
-    def room(self) -> None:
+    def report_room(self) -> None:
         """Report that a lane has room again. The claimer is not woken while all lanes have more room than pending
         tasks."""
         if not self._room.is_set():
@@ -107,9 +109,9 @@ class Claimer(ServiceThread):
             if self._wants_room:
                 self._access.wake()
 
-    def permits(self) -> None:
-        """Report that permits of this worker's tasks, or places in a queue with a bound, have returned: the tasks that
-        wait for them may start at once."""
+    def report_permits(self) -> None:
+        """Report that tasks of this worker have returned permits of their limits, or places in a queue with a bound:
+        tasks that wait for these may start at once."""
         self._permits.set()
         self._access.wake()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dibs.worker")
 
-SettledAttempt = tuple[Attempt, Outcome]
+DecidedAttempt = tuple[Attempt, Outcome]
 
 QUEUE_TIMEOUT = 1.0
 
@@ -64,8 +64,8 @@ class Finisher(ServiceThread):
         self._finalize = finalize
         self._stored = stored
         self._totals = totals
-        self._queue: queue.SimpleQueue[SettledAttempt | threading.Event | None] = queue.SimpleQueue()
-        self._batch: list[SettledAttempt] = []
+        self._queue: queue.SimpleQueue[DecidedAttempt | threading.Event | None] = queue.SimpleQueue()
+        self._batch: list[DecidedAttempt] = []
         self._waiters: list[threading.Event] = []
 
     def put(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -96,23 +96,23 @@ class Finisher(ServiceThread):
         while self._waiters:
             self._waiters.pop().set()
 
-    def _collect(self, batch: list[SettledAttempt]) -> None:
+    def _collect(self, batch: list[DecidedAttempt]) -> None:
         size = 0
         try:
-            settled = self._queue.get(timeout=QUEUE_TIMEOUT)
+            entry = self._queue.get(timeout=QUEUE_TIMEOUT)
             while True:
-                if isinstance(settled, tuple):
-                    batch.append(settled)
-                    size += outcome_size(settled[1])
+                if isinstance(entry, tuple):
+                    batch.append(entry)
+                    size += outcome_size(entry[1])
                     if len(batch) == MAX_BATCH or size >= BATCH_BYTES:
                         return
-                elif settled is not None:
-                    self._waiters.append(settled)
-                settled = self._queue.get_nowait()
+                elif entry is not None:
+                    self._waiters.append(entry)
+                entry = self._queue.get_nowait()
         except queue.Empty:
             pass
 
-    def _write(self, batch: Sequence[SettledAttempt]) -> None:
+    def _write(self, batch: Sequence[DecidedAttempt]) -> None:
         try:
             results = self._access.run(
                 self._access.store.queue.finish([(attempt.claim, outcome) for attempt, outcome in batch])
@@ -143,11 +143,11 @@ class Finisher(ServiceThread):
         if self._stored is not None:
             self._stored(attempt, outcome, result)  # before as well
 
-    def _write_one_by_one(self, batch: Sequence[SettledAttempt], error: Exception) -> None:
+    def _write_one_by_one(self, batch: Sequence[DecidedAttempt], error: Exception) -> None:
         """Write each outcome of a refused batch on its own, to find the one that the store refuses."""
         if len(batch) > 1:
-            for settled in batch:
-                self._write([settled])
+            for decided in batch:
+                self._write([decided])
             return
         [(attempt, outcome)] = batch
         if not isinstance(error, DibsError):

@@ -261,7 +261,7 @@ class ThreadLane(LaneRunner):
 
         The thread is abandoned and a new one takes its place, as long as fewer threads than places are abandoned.
         """
-        if reason is not StopReason.TIMED_OUT or not attempt.settled:  # a batch may have attempts that go on
+        if reason is not StopReason.TIMED_OUT or not attempt.decided:  # a batch may have attempts that go on
             return
         with self._starting:
             replaceable = len(self._abandoned) < self.places and attempt in self._active

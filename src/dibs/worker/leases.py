@@ -55,7 +55,7 @@ class LeaseKeeper(ServiceThread):
             self._progress.clear()
             return
         moment = now()
-        self._time_out([attempt for attempt in attempts if not attempt.settled], moment)
+        self._time_out([attempt for attempt in attempts if not attempt.decided], moment)
         self._renew([attempt for attempt in attempts if moment - attempt.renewed_at >= self._lease / 3])
         if moment - self._status_read_at >= STATUS_CHECK_INTERVAL:
             self._status_read_at = moment
@@ -68,7 +68,7 @@ class LeaseKeeper(ServiceThread):
             if (
                 deadline is not None
                 and moment >= deadline
-                and self._attempts.settle(attempt, _timeout_failure(attempt))
+                and self._attempts.decide(attempt, _timeout_failure(attempt))
             ):
                 attempt.stop(StopReason.TIMED_OUT)
 
@@ -85,7 +85,7 @@ class LeaseKeeper(ServiceThread):
             attempt.renewed_at = moment
             if result.cancel_requested:
                 self._stop(attempt, StopReason.CANCELLED)
-        elif isinstance(result, ClaimLost) and not attempt.settled:  # settled: the task was finished in the meantime
+        elif isinstance(result, ClaimLost) and not attempt.decided:  # decided: the task was finished in the meantime
             self._lost(attempt, result.message)
 
     def _read_status(self, attempts: Sequence[Attempt]) -> None:
@@ -94,11 +94,11 @@ class LeaseKeeper(ServiceThread):
             for attempt, status in zip(batch, statuses, strict=True):
                 if status is ClaimStatus.STOPPING:
                     self._stop(attempt, StopReason.CANCELLED)
-                elif status is ClaimStatus.LOST and not attempt.settled:
+                elif status is ClaimStatus.LOST and not attempt.decided:
                     self._lost(attempt, "this worker no longer holds the claim")
 
     def _stop(self, attempt: Attempt, reason: StopReason) -> None:
-        if not attempt.context.cancelled and not attempt.settled:
+        if not attempt.context.cancelled and not attempt.decided:
             logger.info("%r has to stop", attempt, extra=attempt.log_fields("task.stop_requested"))
             attempt.stop(reason)
 
@@ -117,7 +117,7 @@ def _is_running_long(attempt: Attempt, moment: float) -> bool:
     began = attempt.begun_at
     if began is None and attempt.handler.batch is not None:
         began = attempt.received_at
-    return not attempt.settled and began is not None and moment - began >= STATUS_CHECK_INTERVAL
+    return not attempt.decided and began is not None and moment - began >= STATUS_CHECK_INTERVAL
 
 
 def _timeout_failure(attempt: Attempt) -> Failed:

@@ -1,7 +1,7 @@
-"""What a supervised worker process reports to its supervisor: a small file that the process replaces.
+"""The report of a worker process to its supervisor: a small file, which the process replaces when the report changes.
 
-The supervisor imports no program of the user. So each process reports what it serves, its figures, and the source files
-of its program."""
+The supervisor does not import the program of the user. So each process reports what it serves, its figures, and the
+source files of the program."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import msgspec
 from dibs.worker.figures import WaitingTasks, WorkerFigures
 
 REPORT_FILE = "DIBS_REPORT"
-"""The environment variable with the file of the report."""
+"""The environment variable with the path of the report."""
 
 RELOAD = "DIBS_RELOAD"
-"""The environment variable that asks for the source files of the program."""
+"""The environment variable that adds the source files of the program to the report (`dibs worker --reload`)."""
 
 
 class WorkerAbout(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker serves. `store`: its URL without a password. `queues`: with their bounds; None for all. `lanes`:
-    how many tasks each runs at once."""
+    """What a worker serves. `store`: its URL without a password. `program`: the module and variable of the app.
+    `queues`: with their bounds; None for all. `lanes`: the number of tasks that each runs at once. `grace`: seconds."""
 
     worker_id: str
     store: str
@@ -35,8 +35,8 @@ class WorkerAbout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessReport(msgspec.Struct, kw_only=True):
-    """The report of one process. `about` is None until the program is imported. `files`: the files to watch for
-    changes, each with its state when the program was imported."""
+    """The report of one process. `about` is None until the program is imported. `waiting`: the tasks that wait for the
+    worker, None if they are not known. `files`: the source files to watch, each with its state when it was imported."""
 
     pid: int = 0
     about: WorkerAbout | None = None
@@ -46,7 +46,7 @@ class ProcessReport(msgspec.Struct, kw_only=True):
 
 
 class ReportFile:
-    """The file of this process."""
+    """The file with the report of this process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,12 +54,13 @@ class ReportFile:
 
     @classmethod
     def of_environment(cls) -> ReportFile | None:
-        """The file that the supervisor has named. The variable is removed: child processes of lanes report nothing."""
+        """The file that the supervisor has named; None without a supervisor. The variable is removed, so that child
+        processes of lanes do not report."""
         path = os.environ.pop(REPORT_FILE, None)
         return None if path is None else cls(Path(path))
 
     def read(self) -> ProcessReport:
-        """The last report, also of an earlier process with this file."""
+        """The last report, which an earlier process with the same number may have written."""
         return _read(self._path)
 
     def write(self, report: ProcessReport) -> None:
@@ -75,7 +76,7 @@ class ReportFile:
 
 
 def report_path(folder: Path, number: int) -> Path:
-    """The file for the report of the process with this number."""
+    """The path of the report of a process. `number`: of the process among those of the supervisor, from 1."""
     return folder / f"{number}.report"
 
 

@@ -419,16 +419,16 @@ class Worker:
         if isinstance(attempt, Batch):
             return self._may_begin_batch(attempt)
         if attempt.context.cancelled:
-            self._attempts.settle(attempt, Cancelled())
+            self._attempts.decide(attempt, Cancelled())
         elif now() - attempt.renewed_at >= self.config.lease:
-            self._attempts.settle(attempt, Released())
-        if attempt.suspect and not attempt.settled:
+            self._attempts.decide(attempt, Released())
+        if attempt.suspect and not attempt.decided:
             self._finisher.wait_until_written(FLUSH_TIMEOUT)
-        return not attempt.settled and (not attempt.records_start or self._record_starts([attempt]))
+        return not attempt.decided and (not attempt.records_start or self._record_starts([attempt]))
 
     def _may_begin_batch(self, batch: Batch) -> bool:
         """Keep the attempts that may start in the batch. False if there is none."""
-        if starts := [attempt for attempt in batch.attempts if attempt.records_start and not attempt.settled]:
+        if starts := [attempt for attempt in batch.attempts if attempt.records_start and not attempt.decided]:
             self._record_starts(starts)
         batch.attempts = [attempt for attempt in batch.attempts if self._may_begin(attempt)]
         return bool(batch.attempts)
@@ -442,7 +442,7 @@ class Worker:
             return False
         for attempt, refused in zip(attempts, refusals, strict=True):
             if isinstance(refused, TaskExpired):
-                self._attempts.settle(attempt, Released())  # the task waits again, and upkeep cancels it
+                self._attempts.decide(attempt, Released())  # the task waits again, and upkeep cancels it
             elif refused is not None:
                 self._forget([attempt])
             else:
@@ -453,9 +453,9 @@ class Worker:
         if isinstance(attempt, Batch):
             outcomes = outcome if isinstance(outcome, list) else [outcome] * len(attempt.attempts)
             for each, its_outcome in zip(attempt.attempts, outcomes, strict=True):
-                self._attempts.settle(each, its_outcome)
+                self._attempts.decide(each, its_outcome)
         else:
-            self._attempts.settle(attempt, outcome)
+            self._attempts.decide(attempt, outcome)
 
     def _ended_within_bounds(self, attempt: HandlerCall, outcome: Any) -> None:
         """As `_ended`. The end of a task of a queue with a bound also makes room in the queue, even if its lane is busy
@@ -463,8 +463,8 @@ class Worker:
         self._ended(attempt, outcome)
         bounds = self._bounds
         if bounds is not None and any(each.claim.task.queue in bounds for each in attempt.attempts):
-            self._claimer.room()
-            self._claimer.permits()
+            self._claimer.report_room()
+            self._claimer.report_permits()
 
     def _idle(self) -> bool:
         """True when nothing in this worker can make another task claimable."""
@@ -477,18 +477,18 @@ class Worker:
         )
 
     def _room(self) -> None:
-        self._claimer.room()
+        self._claimer.report_room()
 
     def _release(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            self._attempts.settle(attempt, Released())
+            self._attempts.decide(attempt, Released())
 
     def _forget(self, attempts: Sequence[Attempt]) -> None:
         if self._served and any(attempt.claim.task.workflow_id is not None for attempt in attempts):
             self._last_step_at = now()
         self._attempts.forget(attempts)
         if any(attempt.claim.limited for attempt in attempts):
-            self._claimer.permits()
+            self._claimer.report_permits()
         if self.config.burst and not len(self._attempts):
             # a burst ends after a round of claims that finds nothing while the worker holds nothing
             self._claimer.wake()
@@ -521,7 +521,7 @@ class Worker:
 
     @property
     def _running(self) -> int:
-        return sum(attempt.begun_at is not None for attempt in self._attempts.unsettled())
+        return sum(attempt.begun_at is not None for attempt in self._attempts.undecided())
 
     def _nothing_is_left(self) -> bool:
         """True when a round of claims found nothing and began after the last event that could make a task claimable."""
@@ -555,7 +555,7 @@ class Worker:
         for lane in (*self._batch_lanes, *self._lanes):
             self._release(lane.take_back(now()))
         self._wait_for_tasks(self.config.grace if grace is None else grace)
-        self._release_unsettled()
+        self._release_undecided()
         unwritten = not self._attempts.wait_until_none(FLUSH_TIMEOUT)
         self._finalizer.wait_until_idle(FLUSH_TIMEOUT)  # upkeep of any process finalizes the rest
         for service in (self._finisher, self._finalizer, self._leases, self._upkeep):
@@ -585,11 +585,11 @@ class Worker:
             if self._attempts.wait_until_none(min(left, WATCH_INTERVAL)):
                 return
 
-    def _release_unsettled(self) -> None:
+    def _release_undecided(self) -> None:
         second = self._signals.count > 1
         reason = "a second signal ended the grace period" if second else "it did not end within the grace period"
-        for attempt in self._attempts.unsettled():
-            if self._attempts.settle(attempt, Released()):
+        for attempt in self._attempts.undecided():
+            if self._attempts.decide(attempt, Released()):
                 about = attempt.log_fields("task.interrupted")
                 logger.warning("%r is released: %s", attempt, reason, extra=about)
                 attempt.stop(StopReason.SHUTDOWN)

@@ -135,14 +135,14 @@ async def context(call: Call) -> Answer:
     "/api/workflows/{id:int}/attempts",
     Scope.READ,
     tag=TAG,
-    answers={200: (wire.Attempts, "Oldest first.")},
+    answers={200: (wire.FinalizationAttempts, "Oldest first.")},
     refuses=MISSING,
 )
 async def attempts(call: Call) -> Answer:
     """List all recorded attempts to claim the finalization of a workflow, including refused ones."""
     await _check_workflow_exists(call, None)
     found = await call.run(if_visible(call, call.service.store.finalization.finalization_attempts(workflow_id(call))))
-    return Answer(wire.Attempts.from_model(found))
+    return Answer(wire.FinalizationAttempts.from_model(found))
 
 
 @endpoint(

@@ -230,7 +230,7 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "workflow_id": None,
     },
     "StepResult": {"name": "fetch", "task_type": "fetch", "status": "completed", "result": [1, 2], "error": None},
-    "Context": {
+    "ExecutionContext": {
         "total_steps": 4,
         "by_state": {"completed": 4},
         "passed": 4,
@@ -258,7 +258,7 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "token": None,
         "lease_until": None,
     },
-    "Attempt": {"id": 1, "state": "all_complete", "message": "Successfully claimed for finalization"},
+    "FinalizationAttempt": {"id": 1, "state": "all_complete", "message": "Successfully claimed for finalization"},
     "Finalized": {"status": "completed", "execution_status": "all_complete", "action": "complete_workflow"},
 }
 """Sample values by the name of the struct; they take precedence over FIELDS."""

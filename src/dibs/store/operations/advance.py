@@ -1,8 +1,8 @@
 """Advance a workflow after the end of a step: its children may begin, and the last step makes the finalization due.
 
-All of it happens in the transaction that ended the step, while the root of the workflow's tree is locked. A step is
-settled once, so an end that is reported twice is counted once. The counters can be derived from the steps: upkeep
-corrects counters that missed a step.
+All of it happens in the transaction that ended the step, while the root of the workflow's tree is locked. Whether a
+step has passed is decided once, so an end that is reported twice is counted once. The counters can be derived from the
+steps: upkeep corrects counters that missed a step.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class Advance:
     def advance(
         self, ended: Sequence[int], begun: bool = True, ignored: set[int] | None = None
     ) -> Statements[list[int]]:
-        """Settle steps that have ended, and start their children if their workflow has `begun`. The caller has locked
+        """Count steps that have ended, and start their children if their workflow has `begun`. The caller has locked
         the trees. Returns the ids of the workflows that now wait for their finalization. The steps whose failure is
         ignored are added to `ignored`."""
         if not ended:
             return []
         changes = CounterChanges()
-        yield from self.settle(ended, changes, begun)
+        yield from self.apply_ends(ended, changes, begun)
         if ignored is not None:
             ignored |= changes.ignored
         return (yield from self.write_counters(changes))
@@ -105,10 +105,10 @@ class Advance:
         counted = yield Statement("count_steps", rows=rows)
         return [row[0] for row in counted if row[1] is not None]
 
-    def settle(self, ended: Sequence[int], changes: CounterChanges, begun: bool = True) -> Statements[None]:
+    def apply_ends(self, ended: Sequence[int], changes: CounterChanges, begun: bool = True) -> Statements[None]:
         """Apply the end of these steps to their children and their workflows."""
-        rows = yield Statement("settle_steps", {"ids": list(ended), "given_up": False})
-        _add_settled(rows, changes)
+        rows = yield Statement("decide_steps", {"ids": list(ended), "given_up": False})
+        _count_decided(rows, changes)
         yield from self._ignore([row[0] for row in rows if row[5] and row[6] == State.FAILED], changes)
         yield from self._cancel_sub_workflows(rows, changes)
         steps = [row for row in rows if row[2] != StepKind.FINALIZER]
@@ -181,14 +181,14 @@ class Advance:
             rows = yield Statement("cancel_steps", {"id": workflow_id, "from_state": state}, change=True)
             cancelled += [row[0] for row in rows]
         if cancelled:
-            settled = yield Statement("settle_steps", {"ids": cancelled, "given_up": True})
-            _add_settled(settled, changes)
-            yield from self._cancel_sub_workflows(settled, changes)
-            yield from self._end_finalized(settled, changes)
+            decided = yield Statement("decide_steps", {"ids": cancelled, "given_up": True})
+            _count_decided(decided, changes)
+            yield from self._cancel_sub_workflows(decided, changes)
+            yield from self._end_finalized(decided, changes)
 
-    def _cancel_sub_workflows(self, settled: Rows, changes: CounterChanges) -> Statements[None]:
+    def _cancel_sub_workflows(self, decided: Rows, changes: CounterChanges) -> Statements[None]:
         """Cancel the sub-workflows whose step was cancelled before it began: they have nothing to finalize."""
-        sub_steps = [row[0] for row in settled if row[2] == StepKind.WORKFLOW and row[-1] == State.CANCELLED]
+        sub_steps = [row[0] for row in decided if row[2] == StepKind.WORKFLOW and row[-1] == State.CANCELLED]
         for sub in (yield from self.sub_workflows_of(sub_steps)):
             yield from self.cancel_waiting(sub, changes)
             yield Statement("end_workflow", {"id": sub, "state": WorkflowState.CANCELLED.value, "error": None})
@@ -227,7 +227,7 @@ class Advance:
         if workflow.finalizer_id is None:
             return
         if (yield Statement("cancel_finalizer", {"id": workflow.finalizer_id}, change=True)):
-            yield Statement("settle_steps", {"ids": [workflow.finalizer_id], "given_up": True})
+            yield Statement("decide_steps", {"ids": [workflow.finalizer_id], "given_up": True})
 
     def end_workflow(
         self, workflow: Workflow, state: str, error: str | None, changes: CounterChanges, result: str | None = None
@@ -245,7 +245,7 @@ class Advance:
         for before in ("claimed", "blocked"):
             if (yield Statement("finish_sub_workflow_step", {**outcome, "from_state": before}, change=True)):
                 begun = before == "claimed" or (yield from self._outer_has_begun(workflow.step_of))
-                yield from self.settle([workflow.step_of], changes, begun)
+                yield from self.apply_ends([workflow.step_of], changes, begun)
                 return
 
     def _outer_has_begun(self, step: int) -> Statements[bool]:
@@ -254,9 +254,9 @@ class Advance:
         workflow = yield from self.read_workflow(workflow_id)
         return workflow is not None and (yield from self.has_begun(workflow))
 
-    def _end_finalized(self, settled: Rows, changes: CounterChanges) -> Statements[None]:
+    def _end_finalized(self, decided: Rows, changes: CounterChanges) -> Statements[None]:
         """End the workflows whose finalizer has ended."""
-        for task_id, workflow_id, kind, _, _, passed, _ in settled:
+        for task_id, workflow_id, kind, _, _, passed, _ in decided:
             if kind != StepKind.FINALIZER:
                 continue
             workflow = yield from self.read_workflow(workflow_id)
@@ -298,7 +298,7 @@ class Advance:
                     yield Statement("restore", {"ids": some}, change=True)
                 yield Statement("reopen_steps", {"ids": some, "from_state": state}, change=True)
         if ids:
-            yield Statement("unsettle_steps", {"ids": ids})
+            yield Statement("undecide_steps", {"ids": ids})
         steps = [row for row in rows if row[1] != StepKind.FINALIZER]
         changes.add(workflow_id, ended=-len(steps), failures=-len(steps))
         for sub in (yield from self.sub_workflows_of([row[0] for row in steps if row[1] == StepKind.WORKFLOW])):
@@ -330,7 +330,8 @@ def _encoded(error: Failure | None) -> str | None:
     return None if error is None else msgspec.json.encode(error).decode()
 
 
-def _add_settled(settled: Rows, changes: CounterChanges) -> None:
-    for _, workflow_id, kind, _, waits, passed, _ in settled:
+def _count_decided(decided: Rows, changes: CounterChanges) -> None:
+    """Count the rows of `decide_steps` in their workflows."""
+    for _, workflow_id, kind, _, waits, passed, _ in decided:
         if kind != StepKind.FINALIZER:  # the finalizer is not counted: it waits for the counted steps
             changes.add(workflow_id, active=-(waits == 0), ended=1, failures=int(not passed))

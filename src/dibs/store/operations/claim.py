@@ -13,7 +13,7 @@ import msgspec
 from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
 from dibs.model.checks import from_micros
 from dibs.model.claim import Claim, ClaimRequest, Filters, Order
-from dibs.model.task import RETRY_EXPIRED, State, Task, expired_at
+from dibs.model.task import RETRY_EXPIRED, State, Task, expiry_text
 from dibs.store.operation import Mode, Operation, Rows, Statement, Statements
 from dibs.store.operations.admission import Admission
 from dibs.store.operations.dialect import Dialect, Holders
@@ -271,10 +271,10 @@ def _why_not_claimable(task_id: int, worker_id: str) -> Statements[Exception]:
         [[now]] = yield Statement("clock")
         if task.expires_at <= from_micros(now):
             return NotClaimable(
-                f"Task {task_id} is not claimable: {expired_at(task)}.", task_id=task_id, state=task.state
+                f"Task {task_id} is not claimable: {expiry_text(task)}.", task_id=task_id, state=task.state
             )
     if task.expired:
-        message = f"Task {task_id} is not claimable: {expired_at(task)}."
+        message = f"Task {task_id} is not claimable: {expiry_text(task)}."
         return NotClaimable(message, task_id=task_id, state=task.state, hint=RETRY_EXPIRED)
     if task.state is State.PENDING:
         [[queue_at, type_at, *_]] = yield Statement("pauses_of_task", {"id": task_id})

@@ -305,7 +305,7 @@ class Graph:
             )
 
     def add_planned_steps(self, added: AddedSteps) -> Statements[None]:
-        """Insert the steps between the step that adds them, which is settled next, and its children."""
+        """Insert the steps between the step that adds them, which ends next, and its children."""
         changes = CounterChanges()
         children = [row[0] for row in (yield Statement("children", {"id": added.task_id}))]
         names = yield from self.insert_graph(

@@ -10,7 +10,7 @@ from dibs.model.checks import from_micros
 from dibs.model.explanation import Explanation, Reason
 from dibs.model.registry import WorkerState
 from dibs.model.search import PAGE_CONTENT, TaskFilter, TaskPage, TasksById
-from dibs.model.task import RETRY_EXPIRED, STATES, WAITING, Event, SetAside, State, Task, expired_at
+from dibs.model.task import RETRY_EXPIRED, STATES, WAITING, Event, SetAside, State, Task, expiry_text
 from dibs.model.workflow import FinalizeWhen, StepKind, WorkflowState
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
 from dibs.store.operations.filters import LIST_FILTERS, conditions, filter_params
@@ -118,7 +118,7 @@ def _explain(task_id: int, only: Sequence[str] | None, rules: RulesCache) -> Sta
     if task is None:
         raise TaskNotFound(task_id)
     if task.state in WAITING and (yield from _is_past_expiry(task)):
-        message = f"It does not run any more: {expired_at(task)}. The next upkeep cancels it."
+        message = f"It does not run any more: {expiry_text(task)}. The next upkeep cancels it."
         reasons = [Reason("expired", message)]
     elif task.state is State.PENDING:
         reasons = yield from _reasons_pending(task, rules)
@@ -127,7 +127,7 @@ def _explain(task_id: int, only: Sequence[str] | None, rules: RulesCache) -> Sta
     elif task.state is State.BLOCKED:
         reasons = yield from _reasons_blocked(task, only)
     elif task.expired:
-        reasons = [Reason("expired", f"It was cancelled: {expired_at(task)}. {RETRY_EXPIRED}")]
+        reasons = [Reason("expired", f"It was cancelled: {expiry_text(task)}. {RETRY_EXPIRED}")]
     elif task.state is State.CANCELLED and task.workflow_id is not None:
         reasons = [(yield from _reason_cancelled_step(task, task.workflow_id, only))]
     else:

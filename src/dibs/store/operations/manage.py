@@ -61,11 +61,11 @@ class Manage:
             name = "request_cancel" if task.state is State.CLAIMED else "cancel"
             if (yield Statement(name, {"ids": [task_id], "from_state": task.state.value}, change=True)):
                 if task_id in steps:
-                    yield from self._settle_cancelled(task)
+                    yield from self._advance_cancelled(task)
                 return (yield from _get(task_id))
             # The task changed between the read and the write: read it again.
 
-    def _settle_cancelled(self, task: Task) -> Statements[None]:
+    def _advance_cancelled(self, task: Task) -> Statements[None]:
         """Advance the workflow of a step that was cancelled, or asked to stop. The workflow may not have begun."""
         assert task.workflow_id is not None
         workflow = yield from self._advance.read_workflow(task.workflow_id)

@@ -186,7 +186,7 @@ class Upkeep:
         return len(rows)
 
     def mend_workflows(self, limit: int = WORKFLOW_BATCH) -> Operation[int]:
-        """Settle steps that ended without their workflow being advanced."""
+        """Advance workflows where a step has ended without that."""
         return Operation("mend_workflows", lambda: self._mend(limit), mode=Mode.TRANSACTION, wakes=True)
 
     def _mend(self, limit: int) -> Statements[int]:

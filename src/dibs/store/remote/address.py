@@ -12,7 +12,7 @@ from dibs.errors import InvalidValue
 from dibs.redaction import redact_url
 from dibs.store.remote.request import HttpCall
 from dibs.version import __version__
-from dibs.wire.errors import KEY_APART
+from dibs.wire.errors import KEY_HINT
 
 CONNECT, ANSWER = 5.0, 30.0
 """Seconds to connect to the server, and to wait for its answer in addition to the requested wait."""
@@ -26,7 +26,7 @@ class Address:
     def __init__(self, url: str, api_key: str | None) -> None:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
-            raise InvalidValue("The server's URL carries a name or a password.", hint=KEY_APART)
+            raise InvalidValue("The server's URL carries a name or a password.", hint=KEY_HINT)
         if not parts.hostname or parts.query or parts.fragment or not _has_valid_port(url):
             raise InvalidValue(
                 f"{redact_url(url)!r} is not the URL of a server.", hint="Use http://host:8787 or https://host."

@@ -54,7 +54,7 @@ Conversation = Generator[HttpCall | Rest, Any, bytes | None]
 
 def conversation(call: HttpCall, host: str) -> Conversation:
     """Send the call until there is an answer; the JSON of the answer."""
-    attempts = Attempts(call, host)
+    attempts = CallAttempts(call, host)
     while True:
         try:
             response: httpx.Response = yield call
@@ -71,7 +71,7 @@ def conversation(call: HttpCall, host: str) -> Conversation:
         yield Rest(attempts.after_refusal(response, refusal))
 
 
-class Attempts:
+class CallAttempts:
     """The attempts of one call: how many failed, and since when."""
 
     def __init__(self, call: HttpCall, host: str) -> None:

@@ -1,4 +1,7 @@
-"""Events from the stream of a server: reconnects after the last event that was received, without loss or repetition."""
+"""Read events from the stream of a server.
+
+After a lost connection the stream continues behind the last event that was received: no event is lost or repeated.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import msgspec
 
 from dibs.model.history import EventFilter, StoreEvent
 from dibs.store.remote.address import CONNECT, Address
-from dibs.store.remote.conversation import Attempts
+from dibs.store.remote.conversation import CallAttempts
 from dibs.store.remote.decode import read_refusal, reader
 from dibs.store.remote.request import HttpCall
 from dibs.wire.history import EventsQuery, TaskEvent
@@ -27,20 +30,20 @@ SILENCE = 40.0
 
 
 class RemoteEvents:
-    """The open streams of a process. `close` ends them, also while a thread waits for the next event."""
+    """The open event streams of a process. `close` ends them, even while a thread waits for the next event."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._sockets: set[Any] = set()
         self._closed = False
 
-    def stream(self, which: EventFilter, after: int | None) -> Generator[StoreEvent, None, None]:
-        """Yield the events after this one (None: from now on) until the store is closed."""
-        position = _Position(which, after)
+    def stream(self, filter: EventFilter, after: int | None) -> Generator[StoreEvent, None, None]:
+        """Yield the events after the entry `after` (None: only new ones) until the store is closed."""
+        position = _Position(filter, after)
         with httpx.Client(**self._address.client_options()) as client:
             while not self._closed:
                 try:
-                    with client.stream("GET", **self._request(position, self._trace)) as response:
+                    with client.stream("GET", **self._request(position, self._remember_socket)) as response:
                         if response.is_success:
                             for line in response.iter_lines():
                                 yield from position.read(line)
@@ -49,13 +52,13 @@ class RemoteEvents:
                     pause = self._after_error(position, error)
                 time.sleep(pause)
 
-    async def stream_async(self, which: EventFilter, after: int | None) -> AsyncGenerator[StoreEvent, None]:
+    async def stream_async(self, filter: EventFilter, after: int | None) -> AsyncGenerator[StoreEvent, None]:
         """`stream`, without blocking the event loop."""
 
         async def trace(event: str, info: dict[str, Any]) -> None:
-            self._trace(event, info)
+            self._remember_socket(event, info)
 
-        position = _Position(which, after)
+        position = _Position(filter, after)
         async with httpx.AsyncClient(**self._address.client_options()) as client:
             while not self._closed:
                 try:
@@ -84,13 +87,13 @@ class RemoteEvents:
         position.host = self._address.host
         return {
             "url": self._address.url(position.call),
-            "headers": position.headers,
+            "headers": position.begin(),
             "timeout": httpx.Timeout(SILENCE, connect=CONNECT),
             "extensions": {"trace": trace},
         }
 
-    def _trace(self, event: str, info: dict[str, Any]) -> None:
-        """Remember the socket of the connection."""
+    def _remember_socket(self, event: str, info: dict[str, Any]) -> None:
+        """Keep the socket of each new connection for `close`. httpx calls this for each event of a connection."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             self._sockets = {each for each in self._sockets if each.fileno() >= 0}
             self._sockets.add(info["return_value"].get_extra_info("socket"))
@@ -99,32 +102,33 @@ class RemoteEvents:
 
 
 class _Position:
-    """The place in the stream: the id of the last event that was received, and the lines of the next one."""
+    """The position in a stream: the last id that the server sent, and the fields of the event that is incomplete."""
 
-    def __init__(self, which: EventFilter, after: int | None) -> None:
-        query = urlencode(msgspec.to_builtins(EventsQuery.from_model(which)))
+    def __init__(self, filter: EventFilter, after: int | None) -> None:
+        query = urlencode(msgspec.to_builtins(EventsQuery.from_model(filter)))
         self.call = HttpCall("GET", f"/api/events?{query}" if query else "/api/events")
         self.host = ""
-        self._last = after
+        self._last_id = after
         self._fields: dict[str, str] = {}
-        self._attempts: Attempts | None = None
+        self._attempts: CallAttempts | None = None
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of the next request."""
+    def begin(self) -> dict[str, str]:
+        """Forget an event that was received in part, and return the headers of the next request."""
         self._fields = {}
         accept = {"Accept": "text/event-stream, application/json"}
-        return accept if self._last is None else {**accept, "Last-Event-ID": str(self._last)}
+        return accept if self._last_id is None else {**accept, "Last-Event-ID": str(self._last_id)}
 
-    def attempts(self, host: str) -> Attempts:
-        """The failures since the last success."""
+    def attempts(self, host: str) -> CallAttempts:
+        """The failed requests since a line was last received."""
         if self._attempts is None:
-            self._attempts = Attempts(self.call, host)
+            self._attempts = CallAttempts(self.call, host)
         return self._attempts
 
     def read(self, line: str) -> Generator[StoreEvent, None, None]:
-        """Take a line of the stream; yield the event that it completes. The server sends the id of the position before
-        the first event, so a connection that is lost before it loses nothing."""
+        """Read a line of the stream; yield the event that an empty line completes.
+
+        The server begins with an id without an event, so a connection that is lost early continues from there.
+        """
         self._attempts = None
         if line:
             name, _, value = line.partition(": ")
@@ -133,12 +137,13 @@ class _Position:
         fields, self._fields = self._fields, {}
         event = _read_event(fields["data"].encode()) if "data" in fields else None
         if "id" in fields:
-            self._last = int(fields["id"])
+            self._last_id = int(fields["id"])
         if event is not None:
             yield event
 
     def after_end(self, response: httpx.Response, content: bytes) -> float:
-        """Seconds until the next request: the server has ended the stream, or refused it. Raises a lasting refusal."""
+        """Return the seconds until the next request, after the server has ended or refused the stream. A refusal that a
+        repetition would not change is raised."""
         if response.is_success:
             return self.attempts(self.host).after_error(httpx.RemoteProtocolError("the stream ended"))
         return self.attempts(self.host).after_refusal(response, read_refusal(content))

@@ -1,7 +1,8 @@
-"""Wake-ups over HTTP: a long poll on a connection of its own, while any caller waits.
+"""Wake-ups over HTTP: while threads or coroutines of this process wait for a change, one thread asks the server.
 
-The server answers after a change. A restarted server is another process, which counts as a change. Callers also poll,
-so a lost wake-up only costs time, and every error here is followed by a pause.
+The request is a long poll on a connection of its own: the server answers after a change. An answer from another server
+process counts as a change too, because changes are counted for each process. Waiting callers also poll, so a lost
+wake-up only costs time, and every error here is followed by a pause.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ POLL = 15.0
 """Seconds for which the server may delay an answer."""
 
 SHORTEST, LONGEST = 0.5, 10.0
-"""Seconds to pause after an error, doubling."""
+"""Seconds to pause after the first error in a row, and at most; the pause doubles with each error."""
 
 
 class RemoteWakeups(Wakeups):
@@ -39,18 +40,18 @@ class RemoteWakeups(Wakeups):
         self._socket: socket.socket | None = None
 
     def watch(self) -> None:
-        """See Wakeups."""
+        """Call `wake` after each change that the server reports, while there are waiters."""
         try:
             with httpx.Client(**self._address.client_options()) as client:
                 self._listen(client)
         except (httpx.HTTPError, StoreError):
             self._failures += 1
-            self._rest()
+            self._pause_after_error()
         finally:
             self._socket = None
 
     def close(self) -> None:
-        """See Wakeups. The watcher blocks in a read, which only shutting down its socket ends."""
+        """Wake all waiters and stop the watcher. Its socket is shut down first: nothing else ends a read that waits."""
         self._closed = True
         self._shut_down()
         super().close()
@@ -84,5 +85,5 @@ class RemoteWakeups(Wakeups):
             with contextlib.suppress(OSError):  # it is closed already
                 listening.shutdown(socket.SHUT_RDWR)
 
-    def _rest(self) -> None:
+    def _pause_after_error(self) -> None:
         self.pause(reconnect_delay(self._failures, SHORTEST, LONGEST))

@@ -30,7 +30,7 @@ _read_due = reader(finalization.DueWorkflows)
 _read_claim = reader(finalization.FinalizationClaim)
 _read_released = reader_or(finalization.FinalizationReleased, False)
 _read_finalized = reader(finalization.Finalized)
-_read_attempts = reader_or(finalization.Attempts, [])
+_read_attempts = reader_or(finalization.FinalizationAttempts, [])
 
 REFUSALS = frozenset({404, 409})
 """Statuses of a finalization claim that is not granted. The body is a FinalizationClaim, not an error."""

@@ -1,10 +1,10 @@
 """The writer: commits all writes of this process to the SQLite file, in groups. Many callers share one fsync.
 
-There is one write connection. A caller puts its operation on the list. If no caller leads, it becomes the leader: it
-commits all operations on the list, including those that arrive meanwhile, until its own is committed, and then hands
-the lead to the first caller that still waits. So a lone caller needs no switch to another thread (some 70 µs), and
-sixteen callers share one fsync. Operations that can be coalesced (enqueues) are combined: a few statements for all of
-them. Event loops never lead: a thread of the writer leads for them.
+There is one write connection. A caller puts its operation on the list of the writer. If no caller leads, it becomes the
+leader: it commits all operations on the list, including those that arrive meanwhile, until its own is committed, and
+then hands the lead to the first caller that still waits. So a lone caller needs no switch to another thread (70 µs),
+and sixteen callers share one fsync. Operations that can be coalesced (enqueues) are combined: a few statements for all
+of them. Event loops never lead: a thread of the writer leads for them.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ T = TypeVar("T")
 JobResult = tuple[Any] | Exception
 
 GROUP = 512
-"""Operations of a group at most, so that the first does not wait long for the last."""
+"""The largest number of operations in one transaction, so that the first does not wait long for the last."""
 
 BUSY_TIMEOUT = 30.0
+"""Seconds to wait for the lock of the file before StoreBusy is raised."""
 
 OVERTAKES = 4
-"""How often in a row a process may take the lock past the processes in the lock queue."""
+"""How often in a row a process may take the lock ahead of the processes in the lock queue."""
 
 TURN_TIMEOUT = 1.0
-"""Seconds to wait in the lock queue before trying out of turn: the first process may be frozen."""
+"""Seconds to wait in the lock queue before trying without a turn: the first process may be frozen."""
 
 
 class Closed(Exception):
@@ -93,7 +94,8 @@ class _LoopJob(_Job):
 
 
 class Writer:
-    """The only writer of a process."""
+    """The only writer of a process. `on_change`: called after a commit that may have made tasks claimable. `in_place`:
+    False if the file was deleted or replaced."""
 
     def __init__(
         self, path: Path, clock: StoreClock, on_change: Callable[[], None], in_place: Callable[[], bool]
@@ -108,13 +110,13 @@ class Writer:
         self._overtook = 0
         self._on_change = on_change
         self._in_place = in_place
-        self._list = threading.Lock()  # guards the four below
+        self._jobs_lock = threading.Lock()  # guards the next four attributes
         self._jobs: deque[_Job] = deque()
         self._leader: _Job | None = None
         self._closed = False
         self._group: list[_Job] = []  # what the leader has taken off the list
         self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # for the writer's own thread; False ends it
-        self._starting = threading.Lock()  # guards the one below
+        self._thread_lock = threading.Lock()  # guards the next attribute
         self._thread: threading.Thread | None = None
 
     def run(self, operation: Operation[Any], by: str | None = None) -> Any:
@@ -157,7 +159,7 @@ class Writer:
 
     def _enlist(self, job: _Job, closing: bool = False) -> bool:
         """Put the job on the list; True if its owner leads now. Jobs after the closing job are refused."""
-        with self._list:
+        with self._jobs_lock:
             if self._closed and not closing:
                 raise Closed
             self._closed = closing
@@ -172,7 +174,7 @@ class Writer:
         """Commit groups until the own job has a result (or the list is empty), then hand the lead on."""
         while self._jobs and (own is None or own.answer is None):
             self._commit_group()
-        with self._list:
+        with self._jobs_lock:
             self._pass_on_lead()
 
     def _pass_on_lead(self) -> None:
@@ -187,7 +189,7 @@ class Writer:
         if self._leader is job:
             self._roll_back()
             self._lock_queue.leave()
-        with self._list:
+        with self._jobs_lock:
             if job in self._jobs:
                 self._jobs.remove(job)
             if self._leader is job:
@@ -195,10 +197,9 @@ class Writer:
                 self._pass_on_lead()
 
     def _abandon_group(self) -> None:
-        if (
-            self._group and self._jobs and self._group[-1] is self._jobs[0]
-        ):  # the interrupt came between the two lines that move a job
-            self._jobs.popleft()
+        """Answer the jobs of the group that the interrupted leader had taken."""
+        if self._group and self._jobs and self._group[-1] is self._jobs[0]:
+            self._jobs.popleft()  # the interrupt came between the two lines of `_fill` that move a job
         unanswered = [job for job in self._group if job.answer is None]
         _answer(unanswered, [OutcomeUnknown("The write was interrupted.")] * len(unanswered))
         _resolve_in_loops(self._group)
@@ -206,7 +207,7 @@ class Writer:
     def _start_thread(self) -> None:
         if self._thread is not None and self._thread.is_alive():
             return
-        with self._starting:
+        with self._thread_lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._lead_for_loops, name="dibs-writer", daemon=True)
                 self._thread.start()
@@ -241,7 +242,7 @@ class Writer:
         """The next group: consecutive operations, or one piece of maintenance."""
         jobs: list[_Job] = []
         self._group = jobs
-        with self._list:
+        with self._jobs_lock:
             self._fill(jobs)
         return jobs
 
@@ -389,7 +390,7 @@ def pause_of_first(waited: float) -> float:
 
 
 class _Patience:
-    """How often to try for the lock without a lock queue (see lock_queue.py), or out of turn.
+    """How often a process tries to take the lock where there is no lock queue (see lock_queue.py), or before its turn.
 
     The longer a process has waited, the more often it tries: so the oldest waiter is the likeliest to get the lock
     next, and none starves. But the longer the usual wait, the less often every process tries: a long wait means many

@@ -786,7 +786,7 @@ END
 $$;
 
 -- Internal. The parts of dibs_finalize below do what the statements in sql/ do for dibs itself: cancel_steps,
--- settle_steps, ready_steps, start_sub_workflow_steps, begin_workflows, begin_steps, open_children, stop_workflow,
+-- decide_steps, ready_steps, start_sub_workflow_steps, begin_workflows, begin_steps, open_children, stop_workflow,
 -- finish_sub_workflow_step and end_workflow, in the order of store/operations/advance.py. The caller has locked the root
 -- of the workflow's tree. Each returns the workflows whose counters it changed.
 
@@ -831,13 +831,13 @@ BEGIN
         SELECT coalesce(array_agg(id), '{}') INTO v_some FROM changed;
         v_cancelled := v_cancelled || v_some;
     END LOOP;
-    WITH settled AS (
+    WITH decided AS (
         UPDATE dibs_steps AS step SET passed = false
         WHERE step.task_id = ANY(v_cancelled) AND step.passed IS NULL
         RETURNING step.waits
     ),
     counted AS (
-        SELECT count(*) FILTER (WHERE waits = 0) AS active, count(*) AS ended FROM settled
+        SELECT count(*) FILTER (WHERE waits = 0) AS active, count(*) AS ended FROM decided
     )
     UPDATE dibs_workflows AS workflow
     SET active = workflow.active - counted.active, ended = workflow.ended + counted.ended,

@@ -32,9 +32,9 @@ WHERE step.task_id = added.task_id
 -- snapshot.
 SELECT id FROM dibs_workflows WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR NO KEY UPDATE
 
--- name: settle_steps
--- Promise: the ended ones among these steps are settled, each once: a step passes if it was completed, or if its
--- failure is ignored and the step was not given up. Parameters: ids, given_up.
+-- name: decide_steps
+-- Promise: whether a step has passed is decided, once, for each of these steps that has ended: a step passes if it was
+-- completed, or if its failure is ignored and the step was not given up. Parameters: ids, given_up.
 -- Rows: (task_id, workflow_id, kind, on_failure, waits, passed, state).
 -- Safe: `passed IS NULL` prevents counting a step twice, and the workflow is locked.
 UPDATE dibs_steps AS step

@@ -96,7 +96,7 @@ SELECT id FROM above WHERE id = :id LIMIT 1
 -- name: ignore_failures
 -- Promise: these failed steps are not dead letters: their workflows continued without them. Parameters: ids, now, by.
 -- Rows: history columns. Index: the primary key.
--- Safe: the workflow is locked, and `settle_steps` has settled each of these steps once, in the same transaction.
+-- Safe: the workflow is locked, and `decide_steps` has decided each of these steps once, in the same transaction.
 {{change}}
 UPDATE dibs_tasks SET set_aside = 'ignored'
 WHERE id {{in: ids}} AND {{unindexed: state}} = 'failed'
@@ -195,7 +195,7 @@ WHERE id {{in: ids}} AND {{unindexed: state}} = :from_state
 RETURNING id, 'retried', CAST(:from_state AS text), state, NULL, token, NULL
 {{note_change}}
 
--- name: unsettle_steps
+-- name: undecide_steps
 -- Promise: these steps have not ended; a finalizer waits again. Parameters: ids. Rows: none.
 UPDATE dibs_steps SET passed = NULL, waits = CASE kind WHEN 'finalizer' THEN 1 ELSE waits END
 WHERE task_id {{in: ids}}
@@ -211,7 +211,7 @@ WHERE state IN ('running', 'finalizing') AND deadline IS NOT NULL AND deadline <
 ORDER BY deadline LIMIT {{limit}}
 
 -- name: missed_steps
--- Promise: up to `limit` steps that have ended and are not settled in their workflow. Parameters: limit. Rows:
+-- Promise: up to `limit` steps that have ended and are not decided (`decide_steps`). Parameters: limit. Rows:
 -- (task_id).
 -- Index: dibs_steps_open, so that the cost depends on the open steps, not on all that have ended. Only programs that do
 -- not know workflows leave such steps behind.
@@ -222,7 +222,7 @@ LIMIT {{limit}}
 
 -- name: missed_finalizations
 -- Promise: workflows that run without a step that could run wait for their finalization. Parameters: now. Rows: (id).
--- The steps themselves decide, not the counters; `missed_steps` finds steps that have ended and are not settled. A
+-- The steps themselves decide, not the counters; `missed_steps` finds steps that have ended and are not decided. A
 -- sub-workflow that has not begun is left out. Safe: rows that another client is changing are skipped.
 {{with_moment}}
 UPDATE dibs_workflows SET active = 0, due_at = {{now}}

@@ -15,9 +15,9 @@ INSERT INTO dibs_edges (parent_id, child_id) VALUES (:parent_id, :child_id)
 -- Promise: each step waits for `more` further parents. Parameters: of each task_id, more. Rows: none.
 UPDATE dibs_steps SET waits = waits + :more WHERE task_id = :task_id
 
--- name: settle_steps
--- Promise: the ended ones among these steps are settled, each once: a step passes if it was completed, or if its
--- failure is ignored and the step was not given up. Parameters: ids, given_up.
+-- name: decide_steps
+-- Promise: whether a step has passed is decided, once, for each of these steps that has ended: a step passes if it was
+-- completed, or if its failure is ignored and the step was not given up. Parameters: ids, given_up.
 -- Rows: (task_id, workflow_id, kind, on_failure, waits, passed, state).
 -- Safe: `passed IS NULL` prevents counting a step twice, and the workflow is locked.
 UPDATE dibs_steps
