@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 
 from dibs.redaction import redact
 from dibs.server.config import Network
-from dibs.server.http import AsgiScope, Message, Receive, Send, header, send_error
+from dibs.server.http import SAFE_METHODS, AsgiScope, Message, Receive, Send, header, send_error
+from dibs.server.prefix import remove_prefix
 from dibs.server.service import Service
 from dibs.wire.errors import RequestRefused
 
 logger = logging.getLogger("dibs.server")
 access = logging.getLogger("dibs.access")
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROBE_PATHS = frozenset({b"/health", b"/ready"})
 """Paths without a check of the Host header: load balancers probe by any address, and the answers contain no data."""
 
@@ -49,6 +49,7 @@ class Middleware:
         self._hosts = service.config.hosts
         self._any_address = service.config.any_address
         self._proxies = service.config.networks()
+        self._prefix = service.config.prefix
         self._logs = service.config.access_log
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -57,6 +58,8 @@ class Middleware:
             await self._app(scope, receive, send)  # type: ignore[operator]
             return
         began = time.perf_counter()
+        if self._prefix:
+            scope = remove_prefix({**scope, "root_path": self._prefix})
         response = _Response(send)
         try:
             await self._handle(scope, receive, response)
@@ -96,7 +99,7 @@ class Middleware:
             return RequestRefused(
                 "unknown_host",
                 "The Host header is not a name of this server.",
-                hint="Start the server with --allowed-host NAME to accept it.",
+                hint="Start the server with --allowed-host NAME to accept it; mounted: allowed_hosts=[NAME].",
             )
         if scope["method"] not in SAFE_METHODS and _is_foreign(scope, host):
             return RequestRefused("wrong_origin", "The request comes from a page of another site.")
