@@ -81,8 +81,12 @@ def test_a_test_inside_a_transaction_that_is_rolled_back_leaves_nothing_behind(
     for mine in on_one_connection(url):
         mine.execute("INSERT INTO orders VALUES (1)")
         with isolated(app, on=mine.given) as box:
+            app.enqueue("pack")
             app.on(mine.given).enqueue("ship")
             box.assert_enqueued("ship", count=1)
+        mine.rollback()
+        with isolated(app, on=mine.given) as box:
+            box.assert_nothing_enqueued()
         mine.rollback()
         mine.close()
         assert (orders(), app.list_tasks()) == (0, [])

@@ -84,6 +84,15 @@ def holds_file_lock(given: Any) -> bool:
     return bool(getattr(given, "in_transaction", False))
 
 
+def has_begun(given: Any) -> bool | None:
+    """True if the library above the driver has begun a transaction, in the database or not yet. None without such a
+    library."""
+    given = _unwrapped(given)
+    if is_sqlalchemy(given):
+        return bool(given.in_transaction())
+    return bool(given.in_atomic_block or not given.get_autocommit()) if _is_django(given) else None
+
+
 def refused(given: Any, engine: str, client: str, drivers: str) -> InvalidValue:
     """The error for an object that is not a connection to this engine, or not for this client."""
     kind = type(given)

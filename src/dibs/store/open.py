@@ -71,6 +71,10 @@ class IsolatedStore(Store, Protocol):
     def in_transaction(self) -> bool:
         """True while the connection has an open transaction."""
 
+    def begin(self) -> None:
+        """Begin a transaction in the database, where the library above the driver has one that it has not begun there
+        yet."""
+
     def roll_back(self) -> None:
         """End the connection's transaction, if there is one."""
 

@@ -18,7 +18,7 @@ from dibs.errors import InvalidValue
 from dibs.model.search import TaskFilter
 from dibs.observe.metered import counted
 from dibs.redaction import redact_url
-from dibs.store.joining import is_sqlalchemy
+from dibs.store.joining import has_begun, is_sqlalchemy
 from dibs.store.open import open_isolated, sqlite_file
 from dibs.store.operation import Operation
 from dibs.testing.clock import Clock
@@ -49,11 +49,12 @@ def isolated(app: ClientBase[Any], *, on: Any = None, url: str | None = None) ->
 
 @contextmanager
 def _isolated_on(app: ClientBase[Any], connection: Any) -> Iterator[Sandbox]:
-    former, clock, user = app._store, Clock(), is_sqlalchemy(connection)
-    began_outside = user and connection.in_transaction()
+    former, clock, begun = app._store, Clock(), has_begun(connection)
     store = open_isolated(connection, clock)
-    began_inside = not began_outside if user else not store.in_transaction
-    roll_back = connection.rollback if user else store.roll_back
+    if begun and not store.in_transaction:
+        store.begin()
+    began_inside = not store.in_transaction if begun is None else not begun
+    roll_back = connection.rollback if is_sqlalchemy(connection) else store.roll_back
     store.run(store.registry.queues())  # raises here for a connection that cannot be used
     app._store = counted(store)
     try:
@@ -69,7 +70,7 @@ def _isolated_on(app: ClientBase[Any], connection: Any) -> Iterator[Sandbox]:
     if left_open:
         roll_back()
     store.drop()
-    if left_open and not user:  # SQLAlchemy begins a transaction with any read
+    if left_open and not is_sqlalchemy(connection):  # SQLAlchemy begins a transaction with any read
         raise InvalidValue(
             "A transaction was still open on the connection at the end of isolated(app, on=connection); "
             "it was rolled back.",
