@@ -36,7 +36,7 @@ ENVIRONMENTS = (
         "3.11",
         (
             *("fastapi>=0.115", "flask>=3.1", "flask-sqlalchemy>=3.1", "sqlalchemy[asyncio]>=2.0", "aiosqlite>=0.20"),
-            *("django>=5.2,<6", "pytest-asyncio>=1.0", "pytest-django>=4.9", "pillow>=11"),
+            *("django>=5.2,<6", "pytest-asyncio>=1.0", "pytest-django>=4.9", "pillow>=11", "gunicorn>=23"),
         ),
         ("tests/frameworks/web", "tests/frameworks/plugin"),
     ),
