@@ -94,6 +94,26 @@ def test_a_test_inside_a_transaction_that_is_rolled_back_leaves_nothing_behind(
 
 
 @sync_only
+def test_a_transaction_that_has_no_statement_yet_leaves_nothing_behind(
+    app: Any, url: str, orders: Callable[[], int]
+) -> None:
+    for mine in on_one_connection(url):
+        if isinstance(mine, OfSqlAlchemy):
+            mine.given.begin()  # in the database it begins with the first statement, as Django's on PostgreSQL
+        with isolated(app, on=mine.given):
+            app.enqueue("pack")
+            mine.execute("INSERT INTO orders VALUES (1)")
+            app.on(mine.given).enqueue("ship")
+        mine.rollback()
+        with isolated(app, on=mine.given) as box:
+            box.assert_nothing_enqueued()
+        mine.rollback()
+        mine.close()
+        assert (orders(), app.list_tasks()) == (0, [])
+        assert run_sql(url, _FOREIGN[url.startswith("sqlite")]) == []
+
+
+@sync_only
 def test_what_has_no_fixed_connection_is_refused_with_advice(app: Any, url: str, engine: str) -> None:
     mine = Session(engine_of(url))
     with pytest.raises(dibs.InvalidValue, match="Bind the session"), isolated(app, on=mine):
