@@ -18,7 +18,7 @@ from tests.frameworks.web import flask_gallery as gallery
 from tests.frameworks.web.flask_gallery import Picture, db, dibs
 
 GALLERY = "tests.frameworks.web.flask_gallery"
-Flask_ = Callable[..., subprocess.CompletedProcess[str]]
+RunFlask = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -30,12 +30,13 @@ def application(empty_url: str) -> Iterator[Flask]:
         db.session.add_all([Picture(id=n, name=f"picture {n}") for n in range(4)])
         db.session.commit()
         yield application
+        db.session.remove()  # returns its connection, which dispose() then closes
         dibs.close()
         db.engine.dispose()
 
 
 @pytest.fixture
-def flask(empty_url: str) -> Flask_:
+def flask(empty_url: str) -> RunFlask:
     """Runs the flask command with the factory."""
 
     def run(*arguments: str, app: str | None = GALLERY, **env: str) -> subprocess.CompletedProcess[str]:
@@ -47,7 +48,7 @@ def flask(empty_url: str) -> Flask_:
             env={**kept, "GALLERY_URL": url, **env},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=110,
             check=False,
         )
 
@@ -70,7 +71,7 @@ def assert_measured(tasks: list[Any]) -> None:
 
 
 def test_a_worker_runs_handlers_of_every_lane_in_the_context_of_the_application(
-    application: Flask, flask: Flask_
+    application: Flask, flask: RunFlask
 ) -> None:
     tasks = in_every_lane()
     done = flask("dibs", "worker", "--burst")
@@ -79,7 +80,7 @@ def test_a_worker_runs_handlers_of_every_lane_in_the_context_of_the_application(
 
 
 def test_the_processes_of_a_supervisor_find_the_application_by_its_environment(
-    application: Flask, flask: Flask_
+    application: Flask, flask: RunFlask
 ) -> None:
     tasks = in_every_lane()
     done = flask("dibs", "worker", "--processes", "2", "--burst", app=None, FLASK_APP=GALLERY)
@@ -87,7 +88,7 @@ def test_the_processes_of_a_supervisor_find_the_application_by_its_environment(
     assert_measured(tasks)
 
 
-def test_the_commands_use_the_store_of_the_application(application: Flask, flask: Flask_) -> None:
+def test_the_commands_use_the_store_of_the_application(application: Flask, flask: RunFlask) -> None:
     task = gallery.measure.enqueue(1)
     listed = flask("dibs", "tasks", "list", "--json")
     assert [each["id"] for each in json.loads(listed.stdout)["tasks"]] == [task.id]
@@ -95,7 +96,7 @@ def test_the_commands_use_the_store_of_the_application(application: Flask, flask
     assert (refused.returncode, "There is no task 99" in refused.stderr) == (1, True)
 
 
-def test_the_options_and_the_help_are_those_of_dibs(application: Flask, flask: Flask_, tmp_path: Any) -> None:
+def test_the_options_and_the_help_are_those_of_dibs(application: Flask, flask: RunFlask, tmp_path: Any) -> None:
     assert "redrive" in flask("dibs", "dead", "--help").stdout
     assert "worker" in flask("dibs").stdout
     assert "worker, top, tasks" in flask("--help").stdout
