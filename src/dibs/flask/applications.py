@@ -29,12 +29,13 @@ class FlaskApplications:
         self._stores: weakref.WeakKeyDictionary[Flask, Store | None] = weakref.WeakKeyDictionary()
         self._latest: Flask | None = None
         self._declared: weakref.WeakSet[Store] = weakref.WeakSet()
-        self._lock = threading.RLock()  # a factory that is loaded here adds its application
+        self._lock = threading.Lock()
+        self._loading = threading.Lock()  # apart: a factory that is loaded adds its application
 
     def add(self, application: Flask) -> None:
         """Add an application."""
         with self._lock:
-            self._stores[application] = None
+            self._stores.setdefault(application, None)
             self._latest = application
 
     def run_in(self, application: Flask) -> None:
@@ -61,10 +62,9 @@ class FlaskApplications:
         had a worker, else the one that the flask command would load."""
         if (application := self._in_context()) is not None:
             return application
-        with self._lock:
+        with self._loading:
             if self._latest is None:
-                self._load()
-            assert self._latest is not None
+                self._latest = self._load()
             return self._latest
 
     def store_of(self, application: Flask) -> Store:
@@ -91,11 +91,11 @@ class FlaskApplications:
             raise _foreign(application)
         return application
 
-    def _load(self) -> None:
+    def _load(self) -> Flask:
         application = load_application(self._factory)
         if application not in self._stores:
             raise _foreign(application)
-        self._latest = application
+        return application
 
 
 def _foreign(application: Flask) -> InvalidValue:

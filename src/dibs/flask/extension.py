@@ -35,7 +35,7 @@ class FlaskDibs(Dibs):
 
     Its store is that of the application whose context is pushed: DIBS_URL in the configuration, by default the database
     of Flask-SQLAlchemy. DIBS_API_KEY is the key for a server; DIBS_MIGRATE = False creates no tables. Each attempt of a
-    handler runs in an application context of its own, and so does middleware.
+    handler runs in an application context of its own, which its middleware shares.
 
     `factory`: "module:create_app", where child processes find the application if FLASK_APP, wsgi.py or app.py does not
     lead to it. Other options: as for Dibs.

@@ -185,6 +185,37 @@ def test_async_middleware_of_the_app_shares_the_context_of_the_attempt(extension
         assert box.run_now(read) == "one"
 
 
+def test_handlers_run_in_the_latest_application_or_in_the_one_that_the_process_chooses(
+    extension: FlaskDibs, tmp_path: Any
+) -> None:
+    first, second = application(tmp_path, "first"), application(tmp_path, "second")
+    extension.init_app(first)
+    extension.init_app(second)
+
+    @extension.task
+    def name() -> str:
+        return current_app.name
+
+    with isolated(extension) as box:
+        assert box.run_now(name) == "second"
+        extension.run_in(first)
+        assert box.run_now(name) == "first"
+        with second.app_context():
+            assert box.run_now(name) == "second"
+
+
+def test_an_application_that_cannot_be_loaded_is_an_error_that_says_how_to_name_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GALLERY_URL", "sqlite:///never-opened.db")
+    for factory, said in (
+        ("nowhere:create_app", "Could not import 'nowhere'"),
+        (f"{gallery.__name__}", "does not use"),
+    ):
+        with pytest.raises(dibs_package.InvalidValue, match=said):
+            FlaskDibs(factory=factory).app_context()
+
+
 def test_an_application_outside_of_the_extension_is_refused(tmp_path: Any) -> None:
     alone = FlaskDibs()
     with pytest.raises(dibs_package.InvalidValue, match="No Flask application"):

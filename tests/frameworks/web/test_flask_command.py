@@ -13,6 +13,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import select
 
+import dibs as dibs_package
 from tests.environments import ROOT
 from tests.frameworks.web import flask_gallery as gallery
 from tests.frameworks.web.flask_gallery import Picture, db, dibs
@@ -86,6 +87,41 @@ def test_the_processes_of_a_supervisor_find_the_application_by_its_environment(
     done = flask("dibs", "worker", "--processes", "2", "--burst", app=None, FLASK_APP=GALLERY)
     assert done.returncode == 0, done.stderr
     assert_measured(tasks)
+
+
+LATE = """
+from flask import Flask, current_app
+from dibs.flask import FlaskDibs
+
+dibs = FlaskDibs(factory="late:create_app")
+
+
+@dibs.task
+def in_thread() -> str:
+    return current_app.config["NAME"]
+
+
+@dibs.task(lane="process")
+def in_child() -> str:
+    return current_app.config["NAME"]
+
+
+def create_app() -> Flask:
+    application = Flask(__name__)
+    application.config.update(NAME="late", DIBS_URL="sqlite:///late.db")
+    dibs.init_app(application)
+    return application
+"""
+
+
+def test_a_worker_and_its_child_processes_find_the_application_by_the_factory_of_the_extension(tmp_path: Any) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DIBS_", "FLASK_"))}
+    with dibs_package.Dibs(f"sqlite:///{tmp_path}/late.db") as client:
+        tasks = [client.enqueue("in_thread"), client.enqueue("in_child")]
+        command = [sys.executable, "-m", "dibs", "worker", "late:dibs", "--burst"]
+        subprocess.run(command, cwd=tmp_path, env=kept, check=True, capture_output=True, timeout=110)
+        assert [client.wait(task.id).raw_result for task in tasks] == ["late", "late"]
 
 
 def test_the_commands_use_the_store_of_the_application(application: Flask, flask: RunFlask) -> None:
