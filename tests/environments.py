@@ -18,7 +18,7 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 """The Pythons that dibs supports."""
 
 LEFT_OUT = re.compile(
-    r"ruff|mypy|pyright|import-linter|playwright|schemathesis|coverage|fastapi|sqlalchemy|aiosqlite|asyncpg|psycopg2|django"
+    r"ruff|mypy|pyright|import-linter|playwright|schemathesis|coverage|fastapi|flask|sqlalchemy|aiosqlite|asyncpg|psycopg2|django"
 )
 """Development tools that a part of the suite does without: the linters, the browser, the libraries of users."""
 

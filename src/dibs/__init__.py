@@ -1,4 +1,7 @@
-"""dibs: a durable task queue in which every task is claimed by exactly one worker."""
+"""dibs: a durable task queue in which every task is claimed by exactly one worker.
+
+PYTEST_DONT_REWRITE: pytest then does not warn that dibs was imported before its plugin (see dibs.pytest_plugin).
+"""
 
 from __future__ import annotations
 

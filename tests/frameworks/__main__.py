@@ -35,8 +35,9 @@ ENVIRONMENTS = (
         "web",
         "3.11",
         (
-            *("fastapi>=0.115", "python-multipart>=0.0.20", "pillow>=11"),
-            *("flask>=3.1", "flask-sqlalchemy>=3.1", "sqlalchemy[asyncio]>=2.0", "aiosqlite>=0.20"),
+            *("fastapi>=0.115", "python-multipart>=0.0.20", "flask>=3.1", "flask-sqlalchemy>=3.1", "gunicorn>=23"),
+            *("sqlalchemy[asyncio]>=2.0", "aiosqlite>=0.20", "pillow>=11"),
+            *("django>=5.2,<6", "pytest-asyncio>=1.0", "pytest-django>=4.9"),
         ),
         ("tests/frameworks/web", "tests/frameworks/plugin"),
     ),
@@ -71,7 +72,9 @@ def run(environment: Environment, options: list[str]) -> tuple[int, str]:
         return 0, f"\n== {environment.name}: left out, no Python {environment.oldest} or newer is installed"
     begun = time.monotonic()
     python = environments.make(FOLDER / environment.name, program, *environment.requirements)
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--suite", "proof", *options, *environment.tests]
+    # pytest-asyncio is there for the tests that the tests start, and warns where it has no settings.
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "--suite", "proof"]
+    command += [*options, *environment.tests]
     done = subprocess.run(
         command,
         cwd=ROOT,

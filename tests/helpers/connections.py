@@ -195,7 +195,7 @@ async def _started(nested: Any) -> Any:
     return await nested
 
 
-def _sync(url: str) -> Any:
+def sync_engine(url: str) -> Any:
     return sa.create_engine(url, poolclass=NullPool)
 
 
@@ -203,7 +203,7 @@ def _async(url: str) -> Any:
     return create_async_engine(url, poolclass=NullPool)
 
 
-def _with(url: str, driver: str) -> str:
+def with_driver(url: str, driver: str) -> str:
     scheme, _, rest = url.partition("://")
     return f"{scheme}+{driver}://{rest}"
 
@@ -213,10 +213,10 @@ Opens = Callable[[str, Wait], Given]
 KINDS: dict[tuple[str, str], dict[str, Opens]] = {
     ("sqlite", "sync"): {
         "sqlite3 cursor": lambda url, wait: OfDriver(wait, sqlite3.connect(sqlite_path(url)), cursor=True),
-        "Connection": lambda url, wait: OfSqlAlchemy(wait, _sync(url), lambda engine: engine.connect()),
-        "Session": lambda url, wait: OfSqlAlchemy(wait, _sync(url), Session),
+        "Connection": lambda url, wait: OfSqlAlchemy(wait, sync_engine(url), lambda engine: engine.connect()),
+        "Session": lambda url, wait: OfSqlAlchemy(wait, sync_engine(url), Session),
         "scoped_session": lambda url, wait: OfSqlAlchemy(
-            wait, _sync(url), lambda engine: scoped_session(sessionmaker(engine))
+            wait, sync_engine(url), lambda engine: scoped_session(sessionmaker(engine))
         ),
         "Django connection": lambda url, wait: OfDjango(url),
         "Django alias": lambda url, wait: OfDjango(url, by_alias=True),
@@ -226,29 +226,33 @@ KINDS: dict[tuple[str, str], dict[str, Opens]] = {
         "psycopg2": lambda url, wait: OfDriver(wait, psycopg2.connect(url)),
         "psycopg2 cursor": lambda url, wait: OfDriver(wait, psycopg2.connect(url), cursor=True),
         "Connection on psycopg": lambda url, wait: OfSqlAlchemy(
-            wait, _sync(_with(url, "psycopg")), lambda engine: engine.connect()
+            wait, sync_engine(with_driver(url, "psycopg")), lambda engine: engine.connect()
         ),
-        "Session on psycopg": lambda url, wait: OfSqlAlchemy(wait, _sync(_with(url, "psycopg")), Session),
-        "Session on psycopg2": lambda url, wait: OfSqlAlchemy(wait, _sync(_with(url, "psycopg2")), Session),
+        "Session on psycopg": lambda url, wait: OfSqlAlchemy(wait, sync_engine(with_driver(url, "psycopg")), Session),
+        "Session on psycopg2": lambda url, wait: OfSqlAlchemy(wait, sync_engine(with_driver(url, "psycopg2")), Session),
         "Django connection": lambda url, wait: OfDjango(url),
         "Django alias": lambda url, wait: OfDjango(url, by_alias=True),
     },
     ("sqlite", "async"): {
         "aiosqlite": lambda url, wait: OfDriver(wait, aiosqlite.connect(sqlite_path(url))),
         "AsyncConnection": lambda url, wait: OfSqlAlchemy(
-            wait, _async(_with(url, "aiosqlite")), lambda engine: engine.connect()
+            wait, _async(with_driver(url, "aiosqlite")), lambda engine: engine.connect()
         ),
-        "AsyncSession": lambda url, wait: OfSqlAlchemy(wait, _async(_with(url, "aiosqlite")), AsyncSession),
+        "AsyncSession": lambda url, wait: OfSqlAlchemy(wait, _async(with_driver(url, "aiosqlite")), AsyncSession),
     },
     ("postgres", "async"): {
         "psycopg cursor": lambda url, wait: OfDriver(wait, psycopg.AsyncConnection.connect(url), cursor=True),
         "asyncpg": lambda url, wait: OfAsyncpg(wait, asyncpg.connect(url)),
         "asyncpg with a codec for JSON": lambda url, wait: OfAsyncpg(wait, asyncpg.connect(url), codec=True),
         "AsyncConnection on asyncpg": lambda url, wait: OfSqlAlchemy(
-            wait, _async(_with(url, "asyncpg")), lambda engine: engine.connect()
+            wait, _async(with_driver(url, "asyncpg")), lambda engine: engine.connect()
         ),
-        "AsyncSession on asyncpg": lambda url, wait: OfSqlAlchemy(wait, _async(_with(url, "asyncpg")), AsyncSession),
-        "AsyncSession on psycopg": lambda url, wait: OfSqlAlchemy(wait, _async(_with(url, "psycopg")), AsyncSession),
+        "AsyncSession on asyncpg": lambda url, wait: OfSqlAlchemy(
+            wait, _async(with_driver(url, "asyncpg")), AsyncSession
+        ),
+        "AsyncSession on psycopg": lambda url, wait: OfSqlAlchemy(
+            wait, _async(with_driver(url, "psycopg")), AsyncSession
+        ),
     },
 }
 """Every kind of object, by the engine and the mode of the client that takes it."""

@@ -30,6 +30,9 @@ import dibs
 ALSO = ("pydantic", "typer._adapters", "rich.live", "rich.progress", "rich.table", "rich.text")
 """What commands import when they run."""
 
+INTEGRATIONS = ("dibs.flask",)
+"""What needs a framework, or imports the application of a user."""
+
 LONGEST = 1 << 18
 
 
@@ -37,7 +40,7 @@ def import_all() -> None:
     """Everything that a command may need."""
     modules = [module.name for module in pkgutil.walk_packages(dibs.__path__, "dibs.")]
     for name in (*modules, *ALSO):
-        if not name.endswith("__main__"):
+        if not name.endswith("__main__") and not name.startswith(INTEGRATIONS):
             importlib.import_module(name)
     build_commands_once()
     gc.collect()

@@ -94,7 +94,21 @@ def test_the_clock_begins_with_the_real_time() -> None:
     assert before <= Clock().now <= datetime.now(UTC)
 
 
-@pytest.mark.parametrize("turn", [lambda clock: clock.advance(-1), lambda clock: clock.set(datetime(2030, 1, 1))])  # noqa: DTZ001
+def test_the_clock_is_advanced_by_the_sum_of_durations(app: App, box: Sandbox) -> None:
+    before = box.clock.now
+    box.advance(1, minutes=2, hours=3, days=4)
+    assert box.clock.now - before == timedelta(seconds=1, minutes=2, hours=3, days=4)
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        lambda clock: clock.advance(-1),
+        lambda clock: clock.advance(hours="1"),
+        lambda clock: clock.advance(days=1e9),
+        lambda clock: clock.set(datetime(2030, 1, 1)),  # noqa: DTZ001
+    ],
+)
 def test_the_clock_refuses_what_it_cannot_show(turn: Callable[[Clock], None]) -> None:
     with pytest.raises(dibs.InvalidValue):
         turn(Clock())

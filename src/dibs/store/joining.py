@@ -51,6 +51,17 @@ def resolve(given: Any) -> UserConnection:
     return UserConnection(given)
 
 
+def resolve_fixed(given: Any) -> Any:
+    """The connection of the driver under the object, which stays the same from transaction to transaction."""
+    given = _unwrapped(given)
+    if is_a(given, "sqlalchemy.orm", "Session") and not is_a(given.get_bind(), "sqlalchemy.engine", "Connection"):
+        raise InvalidValue(
+            "The session of SQLAlchemy takes a connection from its engine for each transaction.",
+            hint="Bind the session of the test to one connection: Session(bind=engine.connect()).",
+        )
+    return resolve(given).driver
+
+
 async def resolve_async(given: Any) -> UserConnection:
     """`resolve`, awaited, which also takes the async objects of SQLAlchemy."""
     given = _unwrapped(given)
@@ -65,12 +76,21 @@ async def resolve_async(given: Any) -> UserConnection:
 def holds_file_lock(given: Any) -> bool:
     """True if the connection is in a transaction on a SQLite file, which may have locked the file."""
     given = _unwrapped(given)
-    if _is_sqlalchemy(given):
+    if is_sqlalchemy(given):
         bind = given.get_bind() if hasattr(given, "get_bind") else given
         return bool(bind.dialect.name == "sqlite" and given.in_transaction())
     if _is_django(given):
         return bool(given.vendor == "sqlite" and (given.in_atomic_block or not given.get_autocommit()))
     return bool(getattr(given, "in_transaction", False))
+
+
+def has_begun(given: Any) -> bool | None:
+    """True if the library above the driver has begun a transaction, in the database or not yet. None without such a
+    library."""
+    given = _unwrapped(given)
+    if is_sqlalchemy(given):
+        return bool(given.in_transaction())
+    return bool(given.in_atomic_block or not given.get_autocommit()) if _is_django(given) else None
 
 
 def refused(given: Any, engine: str, client: str, drivers: str) -> InvalidValue:
@@ -101,7 +121,9 @@ def _unwrapped(given: Any) -> Any:
     return connections[given] if isinstance(given, str) and given in connections else given
 
 
-def _is_sqlalchemy(given: Any) -> bool:
+def is_sqlalchemy(given: Any) -> bool:
+    """True for a connection or session of SQLAlchemy."""
+    given = _unwrapped(given)
     return (
         is_a(given, "sqlalchemy.orm", "Session")
         or is_a(given, "sqlalchemy.engine", "Connection")

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
 from dibs.redaction import redact_url
 from dibs.store.contract import Store, StoreClock
+from dibs.store.joining import resolve_fixed
+
+if TYPE_CHECKING:
+    from dibs.store.postgres.store import PostgresStore
 
 
 def open_store(url: str, *, api_key: str | None = None, clock: StoreClock | None = None, migrate: bool = True) -> Store:
@@ -27,8 +33,9 @@ def open_store(url: str, *, api_key: str | None = None, clock: StoreClock | None
     raise _unknown(url)
 
 
-def open_isolated(connection: Any, clock: StoreClock) -> IsolatedStore:
+def open_isolated(given: Any, clock: StoreClock) -> IsolatedStore:
     """A store in tables of its own that only this connection sees: see dibs.testing."""
+    connection = resolve_fixed(given)
     if isinstance(connection, sqlite3.Connection):
         from dibs.store.sqlite.isolated import IsolatedSqliteStore
 
@@ -39,9 +46,22 @@ def open_isolated(connection: Any, clock: StoreClock) -> IsolatedStore:
         if is_connection(connection):
             return IsolatedPostgresStore(connection, clock)
     raise InvalidValue(
-        f"A {type(connection).__name__} is not a connection that dibs can use.",
-        hint="Give a connection of sqlite3 or psycopg (sync or async).",
+        f"A {type(connection).__module__}.{type(connection).__qualname__} is not a connection for isolated().",
+        hint="Give a connection of sqlite3 or psycopg (sync or async), or a connection of SQLAlchemy or Django over "
+        "one of these; or isolated(app, url=…).",
     )
+
+
+@contextmanager
+def temporary_schema(url: str) -> Iterator[str]:
+    """Create a schema in the PostgreSQL database for the block, and yield the URL by which programs use it."""
+    if _split(url).scheme not in ("postgresql", "postgres"):
+        raise InvalidValue(f"{redact_url(url)!r} is not the URL of a PostgreSQL database.")
+    _import_postgres()
+    from dibs.store.postgres import temporary
+
+    with temporary.schema(url) as of_schema:
+        yield of_schema
 
 
 class IsolatedStore(Store, Protocol):
@@ -50,6 +70,10 @@ class IsolatedStore(Store, Protocol):
     @property
     def in_transaction(self) -> bool:
         """True while the connection has an open transaction."""
+
+    def begin(self) -> None:
+        """Begin a transaction in the database, where the library above the driver has one that it has not begun there
+        yet."""
 
     def roll_back(self) -> None:
         """End the connection's transaction, if there is one."""
@@ -98,13 +122,17 @@ def _sqlite(path: Path, clock: StoreClock | None, migrate: bool) -> Store:
 
 
 def _postgres(url: str, clock: StoreClock | None, migrate: bool) -> Store:
+    return _import_postgres()(url, clock=clock, migrate=migrate)
+
+
+def _import_postgres() -> type[PostgresStore]:
     try:
         from dibs.store.postgres.store import PostgresStore
     except ImportError as error:
         raise InvalidValue(
             f"PostgreSQL needs psycopg, which is not installed ({error}).", hint="pip install 'dibs[postgres]'"
         ) from None
-    return PostgresStore(url, clock=clock, migrate=migrate)
+    return PostgresStore
 
 
 def _remote(url: str, api_key: str | None, clock: StoreClock | None) -> Store:

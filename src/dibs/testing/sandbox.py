@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from datetime import UTC, datetime
+from datetime import datetime
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -18,13 +18,13 @@ from dibs.handlers.batch import AsyncBatchHandler, BatchHandler
 from dibs.handlers.handler import AnyHandler, HandlerBase
 from dibs.handlers.lifespan import Manager
 from dibs.handlers.outcome_hooks import ended_attempt, hooks_after
-from dibs.model.checks import check_seconds, from_micros, to_micros
 from dibs.model.claim import Claim, ClaimRequest, Failed, Finished, Outcome, Released
 from dibs.model.registry import batches_of_schemas
 from dibs.model.search import TaskFilter
 from dibs.model.task import DEFAULT_QUEUE, WAITING, NewTask, State, Task
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive, drive_async
+from dibs.testing.clock import Clock
 from dibs.testing.trial import BatchTrial, HookTrial, LiveContext, Trial, TrialLog, run, run_async
 from dibs.worker.declaring import log_refused_schemas, schemas_of
 from dibs.worker.run import permanent_failure
@@ -61,6 +61,10 @@ class Sandbox:
         """What handlers get as `ctx.resources`: set by `lifespan`, or to anything by the test."""
 
     # Run
+
+    def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Advance the clock, as `clock.advance`: `box.advance(hours=1)`. Runs nothing; `drain` does."""
+        self.clock.advance(seconds, minutes=minutes, hours=hours, days=days)
 
     def lifespan(self) -> SandboxLifespan:
         """Start the lifespan of the app for a block, as a worker does: `with box.lifespan() as resources`, or
@@ -393,32 +397,3 @@ def _describe(task: Task) -> str:
 def _call(name: str, params: dict[str, Any], about: dict[str, Any]) -> str:
     call = f"{name}({', '.join(f'{param}={value!r}' for param, value in params.items())})"
     return ", ".join([call, *(f"{word} {value!r}" for word, value in about.items())])
-
-
-class Clock:
-    """The clock of a sandbox: starts with the real time and changes only when the test changes it."""
-
-    def __init__(self) -> None:
-        self._micros = to_micros(datetime.now(UTC))
-
-    @property
-    def now(self) -> datetime:
-        """The time of the clock."""
-        return from_micros(self._micros)
-
-    def advance(self, seconds: float) -> None:
-        """Advance the clock."""
-        self._micros += check_seconds(seconds, "seconds")
-
-    def set(self, moment: datetime) -> None:
-        """Set the clock to this time."""
-        if moment.utcoffset() is None:
-            raise InvalidValue("The time has no time zone.", hint="Use an aware datetime: datetime(…, tzinfo=UTC).")
-        self._micros = to_micros(moment)
-
-    def __call__(self) -> int:
-        """The time in microseconds since 1970, for the store."""
-        return self._micros
-
-    def __repr__(self) -> str:
-        return f"Clock({self.now.isoformat()})"

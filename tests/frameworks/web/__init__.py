@@ -1,0 +1,1 @@
+"""Tests of dibs in web frameworks."""

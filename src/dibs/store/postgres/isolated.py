@@ -151,6 +151,11 @@ class IsolatedPostgresStore:
         """See Store."""
         self.close()
 
+    def begin(self) -> None:
+        """Begin a transaction, as the first statement of a connection without autocommit does."""
+        with _Blocking(self._given) as connection:
+            connection.execute("SELECT 1")
+
     def roll_back(self) -> None:
         """End the connection's transaction, if there is one."""
         with _Blocking(self._given) as connection:

@@ -131,6 +131,10 @@ class IsolatedSqliteStore:
         """See Store."""
         self.close()
 
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._connection.execute("BEGIN")
+
     def roll_back(self) -> None:
         """End the connection's transaction, if there is one."""
         if self._connection.in_transaction:
