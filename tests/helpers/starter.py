@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import typer.main
@@ -30,7 +31,7 @@ import dibs
 ALSO = ("pydantic", "typer._adapters", "rich.live", "rich.progress", "rich.table", "rich.text")
 """What commands import when they run."""
 
-INTEGRATIONS = ("dibs.flask",)
+INTEGRATIONS = ("dibs.django", "dibs.flask")
 """What needs a framework, or imports the application of a user."""
 
 LONGEST = 1 << 18
@@ -38,13 +39,22 @@ LONGEST = 1 << 18
 
 def import_all() -> None:
     """Everything that a command may need."""
-    modules = [module.name for module in pkgutil.walk_packages(dibs.__path__, "dibs.")]
-    for name in (*modules, *ALSO):
-        if not name.endswith("__main__") and not name.startswith(INTEGRATIONS):
+    for name in (*modules_of(dibs.__path__, "dibs."), *ALSO):
+        if not name.endswith("__main__"):
             importlib.import_module(name)
     build_commands_once()
     gc.collect()
     gc.freeze()
+
+
+def modules_of(path: Iterable[str], prefix: str) -> Iterator[str]:
+    """The modules of a package, without those of the integrations."""
+    for module in pkgutil.iter_modules(path, prefix):
+        if module.name in INTEGRATIONS:
+            continue
+        yield module.name
+        if module.ispkg:
+            yield from modules_of(importlib.import_module(module.name).__path__, f"{module.name}.")
 
 
 def build_commands_once() -> None:

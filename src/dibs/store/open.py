@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
 from dibs.redaction import redact_url
+from dibs.store.borrowed import BorrowedEngine
 from dibs.store.contract import Store, StoreClock
 from dibs.store.joining import resolve_fixed
 
@@ -62,6 +63,19 @@ def temporary_schema(url: str) -> Iterator[str]:
 
     with temporary.schema(url) as of_schema:
         yield of_schema
+
+
+def borrowed_engine(name: str) -> BorrowedEngine:
+    """The engine of a BorrowedStore: "sqlite" or "postgresql"."""
+    if name == "sqlite":
+        from dibs.store.sqlite.borrowed import BorrowedSqlite
+
+        return BorrowedSqlite()
+    try:
+        from dibs.store.postgres.borrowed import BorrowedPostgres
+    except ImportError as error:
+        raise _without_psycopg(error) from None
+    return BorrowedPostgres()
 
 
 class IsolatedStore(Store, Protocol):
@@ -129,10 +143,14 @@ def _import_postgres() -> type[PostgresStore]:
     try:
         from dibs.store.postgres.store import PostgresStore
     except ImportError as error:
-        raise InvalidValue(
-            f"PostgreSQL needs psycopg, which is not installed ({error}).", hint="pip install 'dibs[postgres]'"
-        ) from None
+        raise _without_psycopg(error) from None
     return PostgresStore
+
+
+def _without_psycopg(error: ImportError) -> InvalidValue:
+    return InvalidValue(
+        f"PostgreSQL needs psycopg, which is not installed ({error}).", hint="pip install 'dibs[postgres]'"
+    )
 
 
 def _remote(url: str, api_key: str | None, clock: StoreClock | None) -> Store:
