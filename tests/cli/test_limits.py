@@ -31,16 +31,25 @@ def test_json_has_the_limit_as_over_http(run: Run) -> None:
     assert run("limits", "remove", "stripe", "--json").json == {"success": True, "name": "stripe"}
 
 
-def test_options_that_are_left_out_of_a_limit_have_their_defaults(run: Run, client: dibs.Dibs) -> None:
+def test_options_that_are_left_out_of_a_limit_stay_as_they_are(run: Run, client: dibs.Dibs) -> None:
     run("limits", "set", "stripe", "--rate", "1/second", "--burst", "3")
-    run("limits", "set", "stripe", "--max", "5")
+    done = run("limits", "set", "stripe", "--max", "5")
+    assert done.out == "Limit stripe: at most 5 at once, 1/second with bursts of 3.\n"
+    assert run("limits", "set", "stripe", "--no-rate", "--per", "group").out == (
+        "Limit stripe: at most 5 at once for each group.\n"
+    )
+    swapped = run("limits", "set", "stripe", "--no-max", "--no-per", "--rate", "2/second")
+    assert swapped.out == "Limit stripe: 2/second.\n"
     limit = client.get_limit("stripe")
-    assert (limit.max, limit.rate, limit.burst) == (5, None, 1)
+    assert (limit.max, limit.rate, limit.burst, limit.per) == (None, "2/second", 1, None)
+    assert run("limits", "set", "stripe", "--rate", "1/second", "--no-rate").code == 2
 
 
 def test_a_limit_that_makes_no_sense_is_refused(run: Run, client: dibs.Dibs) -> None:
     nothing = run("limits", "set", "stripe")
-    assert (nothing.code, nothing.err) == (
+    assert (nothing.code, nothing.err.splitlines()[0]) == (2, "error: No value is given.")
+    useless = run("limits", "set", "stripe", "--per", "group")
+    assert (useless.code, useless.err) == (
         2,
         "error: The limit 'stripe' limits nothing.\nhint: Give max, rate or both.\n",
     )

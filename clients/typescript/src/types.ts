@@ -804,6 +804,16 @@ export interface LimitBody {
   limit?: number;
 }
 
+/** New values for a limit. What is left out stays as it is; a limit that does not exist has its default. Null removes the maximum, the rate, or the division by groups. */
+export interface LimitChangeBody {
+  max?: number | null;
+  rate?: string | null;
+  /** How many claims of the rate may start at once. */
+  burst?: number;
+  /** With `group`, each group of tasks has a limit of its own; null: one for all. */
+  per?: "group" | null;
+}
+
 /** The use of a limit by one group. `free_at`: when the rate allows the next start, where tasks wait for it. */
 export interface LimitGroup {
   group: string | null;
@@ -2558,6 +2568,12 @@ export interface Operations {
   "PUT /api/limits/{name}": {
     query: undefined;
     body: NewLimitBody;
+    answer: ChangedLimit;
+  };
+  /** Change a limit, or create it. */
+  "PATCH /api/limits/{name}": {
+    query: undefined;
+    body: LimitChangeBody;
     answer: ChangedLimit;
   };
   /** Remove a limit. */

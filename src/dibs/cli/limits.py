@@ -10,9 +10,9 @@ import typer
 
 from dibs.cli import text
 from dibs.cli.context import open_client
-from dibs.cli.options import JsonOption, UrlOption, complete_group, complete_limit, complete_queue
+from dibs.cli.options import JsonOption, UrlOption, complete_group, complete_limit, complete_queue, given
 from dibs.cli.output import Column
-from dibs.errors import NotAllowed
+from dibs.errors import InvalidValue, NotAllowed
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
@@ -106,24 +106,37 @@ def set_limit(
         str | None, typer.Option("--rate", metavar="RATE", help="How many claims may start, for example 100/minute.")
     ] = None,
     burst: Annotated[
-        int, typer.Option("--burst", metavar="N", help="How many claims of the rate may start at once.")
-    ] = 1,
+        int | None,
+        typer.Option("--burst", metavar="N", help="How many claims of the rate may start at once; initially 1."),
+    ] = None,
     per: Annotated[
         str | None, typer.Option("--per", metavar="WHAT", help="group: a limit of its own for each group.")
     ] = None,
+    no_max: Annotated[bool, typer.Option("--no-max", help="Remove the maximum.")] = False,
+    no_rate: Annotated[bool, typer.Option("--no-rate", help="Remove the rate and its burst.")] = False,
+    no_per: Annotated[bool, typer.Option("--no-per", help="One limit for all tasks together.")] = False,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a limit, or replace the limit of this name: options that are left out have their defaults.
+    """Create a limit, or change the limit of this name. Options that are left out stay as they are.
 
     The next claims obey the limit; running tasks are not stopped. The limit overrides the one that code declares, until
     that declaration changes.
     """
+    changes = given(max=max, rate=rate, burst=burst, per=per)
+    for option, removed in (("max", no_max), ("rate", no_rate), ("per", no_per)):
+        if removed and option in changes:
+            raise InvalidValue(f"--{option} and --no-{option} exclude each other.", hint="Give one of them.")
+        changes |= {option: None} if removed else {}
+    if not changes:
+        raise InvalidValue(
+            "No value is given.", hint="Give --max, --rate, --burst, --per, or --no-max, --no-rate, --no-per."
+        )
     with open_client(ctx, url, as_json) as (client, output):
         from dibs.wire.limits import ChangedLimit
 
-        limit = client.set_limit(name, max=max, rate=rate, burst=burst, per=per)
-        output.print(f"Limit {text.line(name)}: {rule(limit)}.")
+        limit = client.set_limit(name, **changes)
+        output.print(f"Limit {text.line(name)}: {limit.rule}.")
         output.print_json(ChangedLimit.from_model(limit))
 
 
@@ -134,14 +147,6 @@ def remove(ctx: typer.Context, name: LimitArgument, url: UrlOption = None, as_js
         client.remove_limit(name)
         output.print(f"Limit {text.line(name)} is removed.")
         output.print_json({"success": True, "name": name})
-
-
-def rule(limit: Limit) -> str:
-    """Describe what a limit allows."""
-    parts = [f"at most {limit.max:,} at once"] if limit.max is not None else []
-    if limit.rate is not None:
-        parts.append(f"{limit.rate} with bursts of {limit.burst:,}" if limit.burst > 1 else limit.rate)
-    return f"{', '.join(parts)}{' for each group' if limit.per else ''}"
 
 
 def _row(limit: Limit) -> tuple[object, ...]:
@@ -168,7 +173,7 @@ def origin(about: Limit | QueueSettings | TypeSettings) -> Iterator[tuple[str, s
 
 def _pairs(limit: Limit) -> Iterator[tuple[str, str]]:
     yield "limit", text.line(limit.name)
-    yield "allows", rule(limit)
+    yield "allows", limit.rule
     yield "used", f"{limit.used:,}{' by all groups' if limit.per else ''}"
     yield "waiting", f"{limit.waiting:,}"
     yield from origin(limit)

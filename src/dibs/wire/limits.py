@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from dibs.model import declaration
 from dibs.model import limit as model
@@ -16,6 +16,7 @@ from dibs.model.limit import (
     MAX_TASK_LIMITS,
     MAX_WEIGHT,
     SETTLED_AT_ONCE,
+    LimitChange,
     NewLimit,
     NewQueueSettings,
     NewTypeSettings,
@@ -94,6 +95,26 @@ class NewLimitBody(RequestBody, frozen=True):
     def to_model(self, name: str) -> NewLimit:
         """The limit, checked."""
         return NewLimit(name=name, max=self.max, rate=self.rate, burst=self.burst, per=self.per)
+
+
+class LimitChangeBody(RequestBody, frozen=True):
+    """New values for a limit. What is left out stays as it is; a limit that does not exist has its default. Null
+    removes the maximum, the rate, or the division by groups."""
+
+    max: Max | UnsetType | None = UNSET
+    rate: Rate | UnsetType | None = UNSET
+    burst: Burst | UnsetType = UNSET
+    per: Per | UnsetType = UNSET
+
+    @classmethod
+    def from_model(cls, change: LimitChange) -> Self:
+        """The values to send."""
+        per = change.per if change.per is UNSET else _per(change.per)
+        return cls(max=change.max, rate=change.rate, burst=change.burst, per=per)
+
+    def to_model(self, name: str) -> LimitChange:
+        """The new values, checked."""
+        return LimitChange(name=name, max=self.max, rate=self.rate, burst=self.burst, per=self.per)
 
 
 class Limit(msgspec.Struct, frozen=True):

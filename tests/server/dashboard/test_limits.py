@@ -62,7 +62,8 @@ def test_the_value_set_by_hand_is_shown_beside_the_declared_value(site: Site, ap
 def test_an_admin_sets_changes_and_removes_a_limit(site: Site, app: dibs.Dibs) -> None:
     visitor = site.visitor("admin")
     answer = visitor.post("/limits", name="stripe", max="5", rate="100/minute", burst="10", per="group")
-    assert "Limit stripe is set: the next claims obey it." in text_of(answer)
+    done = "Limit stripe: at most 5 at once, 100/minute with bursts of 10 for each group. The next claims obey it."
+    assert done in text_of(answer)
     limit = app.get_limit("stripe")
     assert (limit.max, limit.rate, limit.burst, limit.per) == (5, "100/minute", 10, "group")
     shown = visitor.get("/limits?show=stripe").text
@@ -70,7 +71,12 @@ def test_an_admin_sets_changes_and_removes_a_limit(site: Site, app: dibs.Dibs) -
     assert 'name="rate" value="100/minute"' in shown
     assert 'data-confirm="Remove limit stripe? Its tasks run without it."' in shown
     visitor.post("/limits", name="stripe", max="2")
-    assert app.get_limit("stripe").max == 2
+    limit = app.get_limit("stripe")
+    assert (limit.max, limit.rate, limit.burst, limit.per) == (2, "100/minute", 10, "group")
+    assert 'name="shown" value="stripe"' in shown
+    visitor.post("/limits", name="stripe", shown="stripe", max="2", rate="", burst="", per="")
+    limit = app.get_limit("stripe")
+    assert (limit.max, limit.rate, limit.burst, limit.per) == (2, None, 1, None)
     visitor.post("/limits/remove", name="stripe")
     assert app.limits() == []
 

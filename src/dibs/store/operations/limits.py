@@ -19,6 +19,7 @@ from dibs.model.limit import (
     SETTLED_AT_ONCE,
     GroupInfo,
     Limit,
+    LimitChange,
     LimitGroup,
     NewLimit,
     NewQueueSettings,
@@ -67,6 +68,10 @@ class Limits:
         """Store the limit, or change the limit of that name. Tasks that run are not stopped."""
         values = _limit_values(new, _check_source(source))
         return Operation("put_limit", lambda: self._put_limit(values), mode=Mode.TRANSACTION, wakes=True)
+
+    def change_limit(self, change: LimitChange) -> Operation[Limit]:
+        """Change values of the limit; a value that is left out stays."""
+        return Operation("change_limit", lambda: self._change_limit(change), mode=Mode.TRANSACTION, wakes=True)
 
     def declare(self, declarations: Declarations) -> Operation[StoredDeclarations]:
         """Store what a program declares about limits, queues and task types; what is stored already is not written."""
@@ -203,6 +208,13 @@ class Limits:
             yield from _change_rules()
             yield Statement("reopen_counters", {"name": name})
         return (yield from self._get_limit(name))
+
+    def _change_limit(self, change: LimitChange) -> Statements[Limit]:
+        """Safe: the present values are read under the lock, so of two changes at the same moment neither is lost."""
+        yield from lock_flow()
+        known = yield from _find_limit(change.name)
+        new = change.applied_to(None if known is None else known.values)
+        return (yield from self._put_limit(_limit_values(new, "command")))
 
     def _get_limit(self, name: str) -> Statements[Limit]:
         yield from _get_limit(name)
