@@ -301,7 +301,7 @@ SELECT id, priority FROM dibs_tasks WHERE id {{in: ids}}
 backlog.name, backlog.queue, backlog.type, backlog.group_key, backlog.limits, backlog.priority, backlog.head,
 backlog.turn, coalesce((SELECT weight FROM dibs_groups AS known
                         WHERE known.queue = backlog.queue AND known.group_key = backlog.group_key), 1),
-backlog.waited_on, backlog.waited_since
+backlog.waited_on, backlog.waits
 
 -- fragment: open_pair
 -- A condition: the claim may take tasks of this queue and type. Words: in_queues, in_types.
