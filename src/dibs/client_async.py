@@ -856,9 +856,10 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         """A page of tasks, newest first.
 
         Options: state, type, queue, key, worker (that holds the task or held it last), text (in the params, or in the
-        error's type and message), tags (all of them), since and until (time of creation, `until` excluded), limit,
-        cursor (the last id of the previous page). State, type, queue and key have an index; the other filters may read
-        many tasks.
+        error's type and message), tags (all of them), group, with_limit (claimed tasks that count towards the limit;
+        other tasks if they, their type or their queue have it), since and until (time of creation, `until` excluded),
+        limit, cursor (the last id of the previous page). State, type, queue and key have an index; the other filters
+        may read many tasks.
         """
         return self._own_all(await self._follow(procedures.list_tasks(self._store, TaskFilter(**options))))
 

@@ -128,6 +128,22 @@ def test_a_type_has_limits_whether_it_is_registered_or_not(run: Run, client: dib
     assert run("types", "show", "unknown").code == 1
 
 
+def test_the_tasks_that_use_a_limit_up_are_listed(run: Run, client: dibs.Dibs) -> None:
+    client.set_limit("stripe", max=1)
+    client.set_type("charge", limits=["stripe"])
+    first, second = (client.enqueue("charge", group=group) for group in ("acme", "globex"))
+    client.enqueue("resize")
+    client.claim_many("worker-1", 3)
+    held = run("tasks", "list", "--with-limit", "stripe", "--state", "claimed", "--json").json
+    assert [task["id"] for task in held["tasks"]] == [first.id]
+    of_group = run("tasks", "list", "--group", "globex", "--json").json
+    assert [task["id"] for task in of_group["tasks"]] == [second.id]
+    assert run("tasks", "list", "--follow", "--with-limit", "stripe").code == 2
+    moved = run("tasks", "set", "--all", "--with-group", "globex", "--priority", "5", "--yes")
+    assert moved.code == 0
+    assert client.get(second.id).priority == 5  # type: ignore[union-attr]
+
+
 def test_groups_have_weights(run: Run, client: dibs.Dibs) -> None:
     assert run("groups", "list", "mail").err == "No groups.\n"
     assert run("groups", "set", "mail", "acme", "--weight", "3").out == "Group acme of queue mail has the weight 3.\n"

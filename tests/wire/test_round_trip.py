@@ -241,6 +241,8 @@ MATCH = {
     "text": "x",
     "since": NOW,
     "until": LATER,
+    "group": "g",
+    "with_limit": "l",
 }
 REF = ClaimRef(7, 2, "w-1")
 CLAIM_REQUEST = ClaimRequest(

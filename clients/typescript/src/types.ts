@@ -95,6 +95,8 @@ export interface ChangeMatchingBody {
   until?: string | null;
   text?: string | null;
   tags?: Array<string> | null;
+  group?: string | null;
+  with_limit?: string | null;
   cursor?: number | null;
   changes: ChangeForManyBody;
 }
@@ -845,6 +847,8 @@ export interface ListQuery {
   until?: string | null;
   text?: string | null;
   tags?: string | null;
+  group?: string | null;
+  with_limit?: string | null;
   /** Tasks on a page. */
   limit?: number;
   cursor?: number | null;
@@ -906,6 +910,8 @@ export interface MatchBody {
   until?: string | null;
   text?: string | null;
   tags?: Array<string> | null;
+  group?: string | null;
+  with_limit?: string | null;
   cursor?: number | null;
 }
 
@@ -2014,7 +2020,7 @@ export interface Operations {
   };
   /** List tasks, newest first, page by page. */
   "GET /api/tasks": {
-    query: { status?: State; task_type?: string; queue?: string; key?: string; worker?: string; since?: string; until?: string; text?: string; tags?: string; limit?: number; cursor?: number; };
+    query: { status?: State; task_type?: string; queue?: string; key?: string; worker?: string; since?: string; until?: string; text?: string; tags?: string; group?: string; with_limit?: string; limit?: number; cursor?: number; };
     body: undefined;
     answer: Page;
   };

@@ -13,6 +13,7 @@ from dibs.cli.options import (
     AllOption,
     CursorOption,
     DryRunOption,
+    GroupFilterOption,
     JsonOption,
     KeyOption,
     LimitOption,
@@ -26,6 +27,7 @@ from dibs.cli.options import (
     TypeOption,
     UntilOption,
     UrlOption,
+    WithLimitOption,
     WorkerOption,
     YesOption,
     filters,
@@ -69,6 +71,8 @@ def list_tasks(
     until: UntilOption = None,
     content: TextOption = None,
     tags: TagOption = None,
+    group: GroupFilterOption = None,
+    with_limit: WithLimitOption = None,
     limit: LimitOption = 50,
     cursor: CursorOption = None,
     follow: Annotated[
@@ -88,6 +92,8 @@ def list_tasks(
         until=until,
         text=content,
         tags=tags or None,
+        group=group,
+        with_limit=with_limit,
     )
     page = given(limit=limit, cursor=cursor)
     with open_client(ctx, url, as_json) as (client, output):
@@ -176,6 +182,8 @@ def cancel(
     until: UntilOption = None,
     content: TextOption = None,
     tags: TagOption = None,
+    group: GroupFilterOption = None,
+    with_limit: WithLimitOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     url: UrlOption = None,
@@ -192,6 +200,8 @@ def cancel(
         until=until,
         text=content,
         tags=tags or None,
+        group=group,
+        with_limit=with_limit,
     )
     bulk.check(task_ids or [], every, criteria, dry_run=dry_run, yes=yes)
     with open_client(ctx, url, as_json) as (client, output):
@@ -219,6 +229,8 @@ def retry(
     until: UntilOption = None,
     content: TextOption = None,
     tags: TagOption = None,
+    group: GroupFilterOption = None,
+    with_limit: WithLimitOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     url: UrlOption = None,
@@ -236,6 +248,8 @@ def retry(
         until=until,
         text=content,
         tags=tags or None,
+        group=group,
+        with_limit=with_limit,
     )
     bulk.check(task_ids or [], every, criteria, dry_run=dry_run, yes=yes)
     with open_client(ctx, url, as_json) as (client, output):

@@ -34,6 +34,15 @@ def test_limits_are_shown_with_their_use_and_backlog(site: Site, app: dibs.Dibs)
     assert 'href="/limits"' in site.visitor("read").get("/queues").text
 
 
+def test_the_numbers_lead_to_the_tasks_that_use_a_limit_up_or_wait_for_it(site: Site, app: dibs.Dibs) -> None:
+    fill(app)
+    visitor = site.visitor("read")
+    assert 'href="/tasks?with_limit=mail-api&amp;state=claimed"' in visitor.get("/limits").text
+    assert visitor.get("/tasks?with_limit=mail-api&state=claimed").text.count("<tr data-row") == 2
+    assert visitor.get("/tasks?with_limit=mail-api&state=pending").text.count("<tr data-row") == 3
+    assert visitor.get("/tasks?group=zeta").text.count("<tr data-row") == 1
+
+
 def test_a_store_without_limits_says_so(site: Site, app: dibs.Dibs) -> None:
     assert "There are no limits." in text_of(site.visitor("read").get("/limits"))
 
