@@ -144,6 +144,15 @@ def test_the_tasks_that_use_a_limit_up_are_listed(run: Run, client: dibs.Dibs) -
     assert client.get(second.id).priority == 5  # type: ignore[union-attr]
 
 
+def test_a_task_is_shown_with_the_limits_of_its_type_and_its_queue(run: Run, client: dibs.Dibs) -> None:
+    for name in ("own", "of-type", "of-queue"):
+        client.set_limit(name, max=5)
+    client.set_type("charge", limits=["of-type"])
+    client.set_queue("shop", limits=["of-queue", "own"])
+    task = client.enqueue("charge", queue="shop", limits=["own"])
+    assert "own, of-type (of its type), of-queue (of its queue)\n" in run("tasks", "show", str(task.id)).out
+
+
 def test_groups_have_weights(run: Run, client: dibs.Dibs) -> None:
     assert run("groups", "list", "mail").err == "No groups.\n"
     assert run("groups", "set", "mail", "acme", "--weight", "3").out == "Group acme of queue mail has the weight 3.\n"

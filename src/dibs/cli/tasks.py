@@ -37,6 +37,7 @@ from dibs.cli.output import Column, Output
 from dibs.errors import TaskNotFound
 
 if TYPE_CHECKING:
+    from dibs.client import Dibs
     from dibs.model.task import Task
 
 app = typer.Typer(
@@ -137,8 +138,15 @@ def show(ctx: typer.Context, task_id: TaskIdArgument, url: UrlOption = None, as_
         task = client.get(task_id)
         if task is None:
             raise TaskNotFound(task_id)
-        show_task(output, task)
+        show_task(output, task, [] if output.as_json else _limits(client, task))
         output.print_json(OneTask.from_model(task))
+
+
+def _limits(client: Dibs, task: Task) -> list[tuple[str, str]]:
+    """Return the limits of the task, each with its origin."""
+    from dibs.model.limit import limits_with_origin
+
+    return limits_with_origin(task.limits, client.get_type_settings(task.type), client.get_queue(task.queue))
 
 
 @app.command("history")

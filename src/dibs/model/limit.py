@@ -245,6 +245,18 @@ class GroupInfo(msgspec.Struct, frozen=True):
     waiting: int = 0
 
 
+def limits_with_origin(
+    own: Sequence[str], type_settings: TypeSettings, queue_settings: QueueSettings
+) -> list[tuple[str, str]]:
+    """The limits of a task, each with what it has the limit from: "task", "type" or "queue"."""
+    names = [("task", own), ("type", type_settings.limits), ("queue", queue_settings.limits)]
+    found: dict[str, str] = {}
+    for origin, limits in names:
+        for name in limits:
+            found.setdefault(name, origin)
+    return list(found.items())
+
+
 def check_limit_names(names: Any) -> None:
     """Check for a list of at most MAX_TASK_LIMITS names of limits; the list may be empty."""
     if isinstance(names, str) or not isinstance(names, Sequence):

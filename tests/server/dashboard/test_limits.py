@@ -141,6 +141,16 @@ def test_a_task_is_shown_with_its_group_and_limits(site: Site, app: dibs.Dibs) -
     assert 'href="/limits?show=stripe#limit"' in page.text
 
 
+def test_a_task_is_shown_with_the_limits_of_its_type_and_its_queue(site: Site, app: dibs.Dibs) -> None:
+    for name in ("own", "of-type", "of-queue"):
+        app.set_limit(name, max=5)
+    app.set_type("charge", limits=["of-type"])
+    app.set_queue("shop", limits=["of-queue", "own"])
+    task = app.enqueue("charge", queue="shop", limits=["own"])
+    page = site.visitor("read").get(f"/tasks/{task.id}")
+    assert "Limits own of-type of its type of-queue of its queue" in text_of(page)
+
+
 def test_names_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:
     name = "<script>alert('x')</script>"
     app.set_limit(name, max=1)
