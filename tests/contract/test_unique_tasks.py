@@ -450,8 +450,10 @@ def test_a_repeated_replacement_counts_once(app: Any, url: str) -> None:
 def test_a_repeated_request_does_not_refuse_its_own_task(app: Any) -> None:
     first = enqueue(app, on_conflict="raise", request="r-1")
     assert enqueue(app, on_conflict="raise", request="r-1").id == first.id
-    with pytest.raises(KeyConflict, match="on_conflict is 'raise'"):
+    with pytest.raises(KeyConflict, match="on_conflict is 'raise'") as refused:
         enqueue(app, on_conflict="raise", request="r-2")
+    assert "same type and params" not in refused.value.hint  # that would be no help: the content is the same
+    assert "'keep'" in refused.value.hint
 
 
 # Options
