@@ -173,6 +173,26 @@ def test_settings_of_a_queue_made_by_hand_stay_until_their_declaration_changes(a
     assert (declared_again.fair, declared_again.limits, declared_again.overridden) == (True, ["stripe"], False)
 
 
+def test_a_limit_that_is_named_twice_is_refused(app: Any) -> None:
+    app.set_limit("stripe", max=5)
+    twice = ["stripe", "stripe"]
+    attempts: list[Any] = [
+        lambda: app.enqueue("charge", limits=twice),
+        lambda: app.set_queue("mail", limits=twice),
+        lambda: app.set_type("charge", limits=twice),
+        lambda: app.queue("mail", limits=twice),
+        lambda: app.set_schedule("nightly", "@daily", "charge", limits=twice),
+        lambda: app.task(limits=twice)(lambda: None),
+    ]
+    for attempt in attempts:
+        with pytest.raises(InvalidValue, match="'stripe' is given twice"):
+            attempt()
+    app.set_queue("mail", limits=["stripe"])
+    assert app.enqueue("charge", queue="mail", limits=["stripe"]).limits == [
+        "stripe"
+    ]  # named by the task and its queue
+
+
 # Queues, types, groups
 
 

@@ -103,6 +103,13 @@ def test_a_limit_that_makes_no_sense_is_a_400(http: httpx.Client, body: dict[str
     assert ok(http.get("/api/limits")) == {"limits": []}
 
 
+def test_a_limit_that_is_named_twice_is_a_400(http: httpx.Client) -> None:
+    ok(http.put("/api/limits/stripe", json={"max": 5}))
+    twice = ["stripe", "stripe"]
+    refused(http.post("/api/tasks", json={"task_type": "charge", "limits": twice}), 400, "invalid_value")
+    refused(http.patch("/api/queues/mail/settings", json={"limits": twice}), 400, "invalid_value")
+
+
 # Queues, types, groups
 
 

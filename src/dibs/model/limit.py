@@ -265,6 +265,11 @@ def check_limit_names(names: Any) -> None:
         raise InvalidValue(f"A task can have at most {MAX_TASK_LIMITS} limits; these are {len(names)}.")
     for name in names:
         check_name(name, "The name of a limit")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise InvalidValue(
+            f"The limit {twice!r} is given twice.", hint="A task counts once towards a limit: name each limit once."
+        )
 
 
 def check_group(group: Any) -> str:

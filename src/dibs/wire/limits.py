@@ -54,7 +54,8 @@ Per = Annotated[
     Literal["group"] | None,
     Meta(description="With `group`, each group of tasks has a limit of its own; null: one for all."),
 ]
-LimitNames = Annotated[list[Name], Meta(max_length=MAX_TASK_LIMITS)]
+LimitNames = Annotated[list[Name], Meta(max_length=MAX_TASK_LIMITS, extra_json_schema={"uniqueItems": True})]
+"""Names of limits, each once."""
 Weight = Annotated[
     float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT, description="The share of the claims where the queue is fair.")
 ]

@@ -491,7 +491,11 @@ class TaskOptions(RequestBody, frozen=True):
     ) = None
     limits: Annotated[
         list[Name],
-        Meta(max_length=MAX_TASK_LIMITS, description="Limits of the task, beside those of its queue and type."),
+        Meta(
+            max_length=MAX_TASK_LIMITS,
+            description="Limits of the task, beside those of its queue and type.",
+            extra_json_schema={"uniqueItems": True},
+        ),
     ] = field(default_factory=list)
     group: Annotated[Name, Meta(description="The group of the task, for limits per group and fair queues.")] | None = (
         None
