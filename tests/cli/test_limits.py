@@ -153,6 +153,20 @@ def test_a_task_is_shown_with_the_limits_of_its_type_and_its_queue(run: Run, cli
     assert "own, of-type (of its type), of-queue (of its queue)\n" in run("tasks", "show", str(task.id)).out
 
 
+def test_a_limit_that_was_removed_is_marked_where_it_is_carried(run: Run, client: dibs.Dibs) -> None:
+    for name in ("tn", "stripe"):
+        client.set_limit(name, max=5)
+    client.set_queue("mail", limits=["tn", "stripe"])
+    client.set_type("charge", limits=["tn"])
+    run("limits", "remove", "tn")
+    assert "tn (removed), stripe\n" in run("queues", "show", "mail").out
+    assert "tn (removed)\n" in run("types", "show", "charge").out
+    assert run("queues", "show", "mail", "--json").json["settings"]["removed_limits"] == ["tn"]
+    task = client.enqueue("charge", queue="mail")
+    shown = run("tasks", "show", str(task.id)).out
+    assert ("stripe (of its queue)" in shown, "tn" in shown) == (True, False)
+
+
 def test_groups_have_weights(run: Run, client: dibs.Dibs) -> None:
     assert run("groups", "list", "mail").err == "No groups.\n"
     assert run("groups", "set", "mail", "acme", "--weight", "3").out == "Group acme of queue mail has the weight 3.\n"

@@ -230,6 +230,21 @@ def test_settings_with_a_limit_that_does_not_exist_are_refused(app: Any) -> None
     assert run(app, limits(app).queue_settings()) == []
 
 
+def test_settings_name_those_of_their_limits_that_were_removed(app: Any) -> None:
+    for name in ("tn", "stripe"):
+        app.set_limit(name, max=5)
+    app.set_queue("mail", limits=["tn", "stripe"])
+    app.set_type("charge", limits=["tn"])
+    assert app.get_queue("mail").removed_limits == app.get_type_settings("charge").removed_limits == []
+    app.remove_limit("tn")
+    assert (app.get_queue("mail").limits, app.get_queue("mail").removed_limits) == (["tn", "stripe"], ["tn"])
+    assert [each.removed_limits for each in app.queue_settings()] == [["tn"]]
+    assert [each.removed_limits for each in app.type_settings()] == [["tn"]]
+    assert app.set_queue("mail", fair=True).removed_limits == ["tn"]
+    app.set_limit("tn", max=1)
+    assert app.get_queue("mail").removed_limits == []
+
+
 def test_a_group_has_a_weight(app: Any) -> None:
     assert run(app, limits(app).groups("mail")) == []
     run(app, limits(app).put_group("mail", "acme", 3))

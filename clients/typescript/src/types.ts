@@ -1240,6 +1240,8 @@ export interface QueueSettings {
   declared?: JsonObject | null;
   /** The values were set by hand since their declaration in code. */
   overridden?: boolean;
+  /** Those of the limits that were removed: the tasks run without them until they are set again. */
+  removed_limits?: Array<string>;
 }
 
 /** Settings of a queue. What is left out stays as it is. */
@@ -1854,6 +1856,8 @@ export interface TypeSettings {
   declared?: JsonObject | null;
   /** The values were set by hand since their declaration in code. */
   overridden?: boolean;
+  /** Those of the limits that were removed: the tasks run without them until they are set again. */
+  removed_limits?: Array<string>;
 }
 
 /** Limits of a task type. What is left out stays as it is. */

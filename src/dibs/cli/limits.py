@@ -164,6 +164,12 @@ def _set_by(about: Limit | QueueSettings | TypeSettings) -> str:
     return "code" if about.source == "code" else by_hand
 
 
+def carried(settings: QueueSettings | TypeSettings) -> str:
+    """Describe the limits that a queue or type carries."""
+    names = [f"{name} (removed)" if name in settings.removed_limits else name for name in settings.limits]
+    return text.line(", ".join(names)) or "none"
+
+
 def origin(about: Limit | QueueSettings | TypeSettings) -> Iterator[tuple[str, str]]:
     """Describe what set the values, and the declared values where they differ from the values in force."""
     yield "set by", _set_by(about)

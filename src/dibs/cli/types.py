@@ -13,7 +13,7 @@ import typer
 from dibs.cli import text
 from dibs.cli.context import open_client
 from dibs.cli.enqueue import read_object
-from dibs.cli.limits import origin
+from dibs.cli.limits import carried, origin
 from dibs.cli.options import (
     COMPLETION_SAMPLE,
     JsonOption,
@@ -113,7 +113,7 @@ _SOURCES = {"code": "declared in code", "command": "by hand"}
 
 
 def _settings(settings: TypeSettings) -> Iterator[tuple[str, str]]:
-    yield "limits", text.line(", ".join(settings.limits)) or "none"
+    yield "limits", carried(settings)
     yield "group by", text.line(settings.group_by or "-")
     if settings.source is not None:
         yield from origin(settings)

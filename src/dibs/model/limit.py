@@ -173,7 +173,8 @@ class NewQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueueSettings(msgspec.Struct, frozen=True):
     """The settings of a queue. Settings that were made by hand stay until their declaration in code changes. `source`:
-    None for a queue that has no settings."""
+    None for a queue that has no settings. `removed_limits`: those of the limits that were removed; the tasks run
+    without them until they are set again."""
 
     queue: str
     fair: bool = False
@@ -181,6 +182,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
     source: SettingSource | None = None
     updated_at: datetime | None = None
     declared: dict[str, Any] | None = None
+    removed_limits: list[str] = []
 
     @property
     def overridden(self) -> bool:
@@ -217,6 +219,7 @@ class TypeSettings(msgspec.Struct, frozen=True):
     source: SettingSource | None = None
     updated_at: datetime | None = None
     declared: dict[str, Any] | None = None
+    removed_limits: list[str] = []
 
     @property
     def overridden(self) -> bool:
@@ -248,13 +251,15 @@ class GroupInfo(msgspec.Struct, frozen=True):
 def limits_with_origin(
     own: Sequence[str], type_settings: TypeSettings, queue_settings: QueueSettings
 ) -> list[tuple[str, str]]:
-    """The limits of a task, each with what it has the limit from: "task", "type" or "queue"."""
+    """The limits of a task, each with what it has the limit from: "task", "type" or "queue". Limits of its type and
+    queue that were removed do not apply."""
+    removed = {*type_settings.removed_limits, *queue_settings.removed_limits}
     names = [("task", own), ("type", type_settings.limits), ("queue", queue_settings.limits)]
     found: dict[str, str] = {}
     for origin, limits in names:
         for name in limits:
             found.setdefault(name, origin)
-    return list(found.items())
+    return [(name, origin) for name, origin in found.items() if name not in removed]
 
 
 def check_limit_names(names: Any) -> None:

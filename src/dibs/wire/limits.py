@@ -71,6 +71,10 @@ Unsettled = Annotated[
     int, Meta(description="Send it as `after` to /api/upkeep/settle; null if all tasks that wait obey the settings.")
 ]
 Declared = Annotated[JsonObject, Meta(description="What the code of a program declares; null if no code declares it.")]
+RemovedLimits = Annotated[
+    list[str],
+    Meta(description="Those of the limits that were removed: the tasks run without them until they are set again."),
+]
 Overridden = Annotated[bool, Meta(description="The values were set by hand since their declaration in code.")]
 
 
@@ -323,6 +327,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
     updated_at: Timestamp | None = None
     declared: Declared | None = None
     overridden: Overridden = False
+    removed_limits: RemovedLimits = []
 
     @classmethod
     def from_model(cls, settings: model.QueueSettings) -> Self:
@@ -338,6 +343,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
             source=self.source,
             updated_at=to_datetime_or_none(self.updated_at),
             declared=self.declared,
+            removed_limits=self.removed_limits,
         )
 
 
@@ -348,6 +354,7 @@ def _about(settings: model.QueueSettings | model.TypeSettings) -> dict[str, Any]
         "updated_at": to_text_or_none(settings.updated_at),
         "declared": settings.declared,
         "overridden": settings.overridden,
+        "removed_limits": settings.removed_limits,
     }
 
 
@@ -418,6 +425,7 @@ class TypeSettings(msgspec.Struct, frozen=True):
     updated_at: Timestamp | None = None
     declared: Declared | None = None
     overridden: Overridden = False
+    removed_limits: RemovedLimits = []
 
     @classmethod
     def from_model(cls, settings: model.TypeSettings) -> Self:
@@ -433,6 +441,7 @@ class TypeSettings(msgspec.Struct, frozen=True):
             source=self.source,
             updated_at=to_datetime_or_none(self.updated_at),
             declared=self.declared,
+            removed_limits=self.removed_limits,
         )
 
 

@@ -151,6 +151,14 @@ def test_a_task_is_shown_with_the_limits_of_its_type_and_its_queue(site: Site, a
     assert "Limits own of-type of its type of-queue of its queue" in text_of(page)
 
 
+def test_a_limit_that_was_removed_is_marked_where_it_is_carried(site: Site, app: dibs.Dibs) -> None:
+    fill(app)
+    app.remove_limit("tenant")
+    page = site.visitor("read").get("/limits")
+    assert "type charge tenant removed by tenant hand" in text_of(page)
+    assert "show=tenant" not in page.text
+
+
 def test_names_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:
     name = "<script>alert('x')</script>"
     app.set_limit(name, max=1)

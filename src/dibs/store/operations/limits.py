@@ -480,11 +480,19 @@ def _is_setting_overridden(row: Row, declared: str) -> bool:
 
 def _get_setting(scope: str, name: str) -> Statements[Row | None]:
     rows = yield Statement("get_flow_setting", {"scope": scope, "name": name})
-    return rows[0] if rows else None
+    return (yield from _with_removed(rows))[0] if rows else None
 
 
 def _settings(scope: str) -> Statements[list[Row]]:
-    return (yield Statement("flow_settings", {"scope": scope}))
+    return (yield from _with_removed((yield Statement("flow_settings", {"scope": scope}))))
+
+
+def _with_removed(rows: list[Row]) -> Statements[list[Row]]:
+    """The rows, each with those of its limits that were removed."""
+    if not rows:
+        return []
+    removed = {row[0] for row in (yield Statement("removed_limits"))}
+    return [(*row, [name for name in decode(row[1]) if name in removed]) for row in rows]
 
 
 def _setting_values(
@@ -504,7 +512,7 @@ def _setting_values(
 
 
 def _read_queue(row: Row) -> QueueSettings:
-    name, limits, fair, _, source, _, updated_at, declared = row
+    name, limits, fair, _, source, _, updated_at, declared, removed = row
     return QueueSettings(
         queue=name,
         fair=bool(fair),
@@ -512,11 +520,12 @@ def _read_queue(row: Row) -> QueueSettings:
         source=source,
         updated_at=from_micros(updated_at),
         declared=None if declared is None else decode(declared),
+        removed_limits=removed,
     )
 
 
 def _read_type(row: Row) -> TypeSettings:
-    name, limits, _, group_by, source, _, updated_at, declared = row
+    name, limits, _, group_by, source, _, updated_at, declared, removed = row
     return TypeSettings(
         type=name,
         limits=decode(limits),
@@ -524,6 +533,7 @@ def _read_type(row: Row) -> TypeSettings:
         source=source,
         updated_at=from_micros(updated_at),
         declared=None if declared is None else decode(declared),
+        removed_limits=removed,
     )
 
 

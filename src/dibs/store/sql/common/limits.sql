@@ -52,6 +52,10 @@ UPDATE dibs_limits SET declared = :declared WHERE name = :name
 -- NULL); none for a limit that is in force, or never existed.
 SELECT declared FROM dibs_limits WHERE name = :name AND removed_at IS NOT NULL
 
+-- name: removed_limits
+-- Promise: the limits that were removed and are not set again. Rows: (name).
+SELECT name FROM dibs_limits WHERE removed_at IS NOT NULL
+
 -- name: declarations
 -- Promise: what programs have declared. Rows: ('limit', 'queue' or 'type', name, declared or NULL, removed).
 SELECT 'limit', name, declared, removed_at IS NOT NULL FROM dibs_limits
