@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import dibs
 from dibs.cli.options import complete_group, complete_limit
 from tests.cli.running import Run
@@ -27,6 +29,8 @@ def test_json_has_the_limit_as_over_http(run: Run) -> None:
     assert run("limits", "show", "stripe", "--json").json == {
         "limit": stored["limit"],
         "groups": [],
+        "queues": [],
+        "task_types": [],
     }
     assert run("limits", "remove", "stripe", "--json").json == {"success": True, "name": "stripe"}
 
@@ -165,6 +169,28 @@ def test_a_limit_that_was_removed_is_marked_where_it_is_carried(run: Run, client
     task = client.enqueue("charge", queue="mail")
     shown = run("tasks", "show", str(task.id)).out
     assert ("stripe (of its queue)" in shown, "tn" in shown) == (True, False)
+
+
+def test_a_limit_is_shown_with_what_carries_it(run: Run, client: dibs.Dibs) -> None:
+    client.set_limit("stripe", max=5)
+    assert "carried by:  no queue or type: it applies to tasks that name it\n" in run("limits", "show", "stripe").out
+    for queue in ("mail", "shop"):
+        client.set_queue(queue, limits=["stripe"])
+    client.set_type("charge", limits=["stripe"])
+    shown = run("limits", "show", "stripe").out
+    assert re.search(r"^queues: +mail, shop$", shown, re.MULTILINE)
+    assert re.search(r"^types: +charge$", shown, re.MULTILINE)
+    as_json = run("limits", "show", "stripe", "--json").json
+    assert (as_json["queues"], as_json["task_types"]) == (["mail", "shop"], ["charge"])
+
+
+def test_a_rate_is_shown_with_its_next_start(run: Run, client: dibs.Dibs) -> None:
+    client.set_limit("mail-api", rate="1/day")
+    client.enqueue_many([dibs.NewTask("send", limits=["mail-api"])] * 2)
+    assert "next start" not in run("limits", "show", "mail-api").out
+    client.claim_many("worker-1", 2)
+    [group] = client.limit_groups("mail-api")
+    assert f"next start:  {group.free_at:%Y-%m-%d %H:%M:%S} UTC\n" in run("limits", "show", "mail-api").out
 
 
 def test_groups_have_weights(run: Run, client: dibs.Dibs) -> None:

@@ -81,14 +81,15 @@ def show(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a limit, the value that code declares, and the groups that use it or wait for it."""
+    """Show a limit, the value that code declares, the queues and types that carry it, and the groups that use it or
+    wait for it."""
     with open_client(ctx, url, as_json) as (client, output):
         limit = client.get_limit(name)
-        groups = _groups(client, limit, count, after)
+        groups, carriers = _groups(client, limit, count, after), _carriers(client, name)
         if output.as_json:
-            output.print_json(_as_json(limit, groups))
+            output.print_json({**_as_json(limit, groups), **carriers})
             return
-        output.print_fields(_pairs(limit))
+        output.print_fields([*_pairs(limit), *_next_start(limit, groups), *_carrier_fields(carriers)])
         if groups and limit.per:
             output.print("")
             output.print_table(LIMIT_GROUP_COLUMNS, [_group_row(group) for group in groups])
@@ -184,6 +185,29 @@ def _pairs(limit: Limit) -> Iterator[tuple[str, str]]:
     yield "waiting", f"{limit.waiting:,}"
     yield from origin(limit)
     yield "changed", f"{text.exact(limit.updated_at)} UTC ({text.relative(limit.updated_at)})"
+
+
+def _next_start(limit: Limit, groups: list[LimitGroup]) -> Iterator[tuple[str, str]]:
+    """The next start of a rate that is one for all tasks; those of the groups are in their table."""
+    for group in groups:
+        if not limit.per and group.free_at is not None:
+            yield "next start", f"{text.exact(group.free_at)} UTC"
+
+
+def _carriers(client: Dibs, name: str) -> dict[str, list[str]]:
+    """Return the queues and the task types whose tasks all have the limit."""
+    return {
+        "queues": [each.queue for each in client.queue_settings() if name in each.limits],
+        "task_types": [each.type for each in client.type_settings() if name in each.limits],
+    }
+
+
+def _carrier_fields(carriers: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+    if not any(carriers.values()):
+        yield "carried by", "no queue or type: it applies to tasks that name it"
+    for kind, names in carriers.items():
+        if names:
+            yield kind.replace("task_", ""), text.line(", ".join(names))
 
 
 def _groups(client: Dibs, limit: Limit, count: int, after: str | None) -> list[LimitGroup]:
