@@ -193,6 +193,23 @@ def test_a_rate_is_shown_with_its_next_start(run: Run, client: dibs.Dibs) -> Non
     assert f"next start:  {group.free_at:%Y-%m-%d %H:%M:%S} UTC\n" in run("limits", "show", "mail-api").out
 
 
+def test_a_note_says_how_many_running_tasks_a_new_limit_does_not_count(run: Run, client: dibs.Dibs) -> None:
+    client.set_limit("a", max=1)
+    client.enqueue_many([dibs.NewTask("resize", queue="mail")] * 4)
+    client.claim_many("worker-1", 3)
+    note = "note: 3 running tasks are not counted, because a worker claimed them before.\n"
+    assert run("queues", "set", "mail", "--limit", "a").err == note
+    assert client.get_limit("a").used == 0
+    assert run("types", "set", "resize", "--limit", "a").err == note
+    assert run("queues", "set", "mail", "--limit", "a", "--json").err == ""
+    assert run("queues", "set", "mail", "--no-limits").err == ""
+    client.claim("worker-1")
+    assert run("types", "set", "resize", "--limit", "a").err == note
+    for claimed in client.list_tasks(state="claimed"):
+        client.cancel(claimed.id)
+    assert run("queues", "set", "elsewhere", "--limit", "a").err == ""
+
+
 def test_groups_have_weights(run: Run, client: dibs.Dibs) -> None:
     assert run("groups", "list", "mail").err == "No groups.\n"
     assert run("groups", "set", "mail", "acme", "--weight", "3").out == "Group acme of queue mail has the weight 3.\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from dibs.cli import text
 from dibs.cli.context import open_client
 from dibs.cli.options import JsonOption, UrlOption, complete_group, complete_limit, complete_queue, given
-from dibs.cli.output import Column
+from dibs.cli.output import Column, Output
 from dibs.errors import InvalidValue, NotAllowed
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ LIMIT_GROUP_COLUMNS = (
     Column("next start (UTC)"),
 )
 GROUP_COLUMNS = (Column("group", stretch=True), Column("weight", right=True), Column("waiting", right=True))
+
+AT_ONCE = 1000
+"""The largest number of tasks that are compared with those that a limit counts."""
 
 NO_GROUP = "(no group)"
 
@@ -169,6 +172,26 @@ def carried(settings: QueueSettings | TypeSettings) -> str:
     """Describe the limits that a queue or type carries."""
     names = [f"{name} (removed)" if name in settings.removed_limits else name for name in settings.limits]
     return text.line(", ".join(names)) or "none"
+
+
+def note_uncounted(
+    client: Dibs, output: Output, limits: Sequence[str], *, queue: str | None = None, type: str | None = None
+) -> None:
+    """Print a note if tasks of this queue or type run that do not count towards one of these limits, because they were
+    claimed before the queue or type carried it."""
+    if output.as_json or not limits:
+        return
+    with contextlib.suppress(NotAllowed):
+        running = {task.id for task in client.list_tasks(state="claimed", limit=AT_ONCE, queue=queue, type=type)}
+        uncounted: set[int] = set()
+        for name in limits if running else ():
+            counted = client.list_tasks(state="claimed", with_limit=name, limit=AT_ONCE, queue=queue, type=type)
+            uncounted |= running - {task.id for task in counted}
+        if uncounted:
+            at_least = "At least " if len(running) == AT_ONCE else ""
+            tasks = f"{at_least}{text.count(len(uncounted), 'running task')}"
+            are = "is" if len(uncounted) == 1 else "are"
+            output.print_to_stderr(f"note: {tasks} {are} not counted, because a worker claimed them before.")
 
 
 def origin(about: Limit | QueueSettings | TypeSettings) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ import typer
 
 from dibs.cli import text
 from dibs.cli.context import open_client
-from dibs.cli.limits import QueueArgument, carried, origin
+from dibs.cli.limits import QueueArgument, carried, note_uncounted, origin
 from dibs.cli.options import STATES, JsonOption, LimitNamesOption, NoLimitsOption, UrlOption, given, limit_names
 from dibs.cli.output import Column
 from dibs.errors import InvalidValue, NotAllowed
@@ -135,6 +135,7 @@ def set_queue(
         with output.progress_bar("Tasks that obey the settings", None) as step:
             settings = client.set_queue(queue, **changes, note=step)
         output.print_fields([("queue", text.line(queue)), *_settings(settings)])
+        note_uncounted(client, output, limits or (), queue=queue)
         output.print_json(ChangedQueueSettings.from_model(settings))
 
 

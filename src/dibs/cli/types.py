@@ -13,7 +13,7 @@ import typer
 from dibs.cli import text
 from dibs.cli.context import open_client
 from dibs.cli.enqueue import read_object
-from dibs.cli.limits import carried, origin
+from dibs.cli.limits import carried, note_uncounted, origin
 from dibs.cli.options import (
     COMPLETION_SAMPLE,
     JsonOption,
@@ -155,6 +155,7 @@ def set_type(
         with output.progress_bar("Tasks that obey the settings", None) as step:
             settings = client.set_type(name, **changes, note=step)
         output.print_fields([("type", text.line(name)), *_settings(settings)])
+        note_uncounted(client, output, limits or (), type=name)
         output.print_json(ChangedTypeSettings.from_model(settings))
 
 
