@@ -31,7 +31,9 @@ def test_limits_are_shown_with_their_use_and_backlog(site: Site, app: dibs.Dibs)
     assert "type charge tenant by tenant hand" in text
     assert "Set a limit" not in text
     assert "Remove" not in text
-    assert 'href="/limits"' in site.visitor("read").get("/queues").text
+    menu = page.text[page.text.index('<nav aria-label="Main"') : page.text.index("</nav>")]
+    assert '<a href="/limits" data-key="l" aria-current="page">Limits</a>' in menu
+    assert menu.count("aria-current") == 1
 
 
 def test_the_numbers_lead_to_the_tasks_that_use_a_limit_up_or_wait_for_it(site: Site, app: dibs.Dibs) -> None:
