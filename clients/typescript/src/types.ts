@@ -1018,7 +1018,7 @@ export interface NewTaskBody {
   /** How long the task has its key: until it is pruned, until it is finished, or until a worker claims it for the first time. */
   key_scope?: "always" | "until_finished" | "until_started";
   key_for_seconds?: number | null;
-  /** If a task has the key: return that task if type and params are equal and refuse otherwise; keep that task whatever its params; refuse; or replace params, priority, due time and tags of a task that has not started. */
+  /** If a task has the key: return that task if type and params are equal and refuse otherwise; keep that task whatever its params; refuse; or replace params, priority, due time, expiry, tags, group and limits of a task that has not started. */
   on_conflict?: "keep" | "raise" | "replace" | "return";
   max_delay_seconds?: number | null;
   request_id?: string | null;

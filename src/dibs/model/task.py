@@ -79,9 +79,7 @@ class Event(StrEnum):
     RECOVERED = "recovered"  # returned to the queue after the lease of its worker expired
     CANCEL_REQUESTED = "cancel_requested"  # its handler has to stop
     CANCELLED = "cancelled"
-    CHANGED = (
-        "changed"  # priority, due time, queue, params or tags were changed before a claim; the detail has the changes
-    )
+    CHANGED = "changed"  # before a claim, by hand: the detail has the old and the new values
     EXPIRED = "expired"  # cancelled because it was not started by its expiry
     RETRIED = "retried"  # returned to the queue by hand, with new attempts
     IGNORED = "ignored"  # the workflow ignores the failure of this step, which is not in the dead letter
