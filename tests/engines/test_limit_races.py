@@ -35,6 +35,9 @@ ROUNDS = 200 if matrix.is_stress() else 40
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 """Of engines on which several transactions write at once."""
 
+MOST_SLOWER = 0.05
+"""Seconds by which a call may be slower beside an open transaction."""
+
 WAITS_FOR_FLOW = """SELECT count(*) FROM pg_stat_activity
     WHERE wait_event_type = 'Lock' AND query LIKE '%%dibs_flow%%' AND datname = current_database()"""
 
@@ -225,6 +228,43 @@ def test_an_open_transaction_that_enqueued_and_finished_limited_tasks_holds_up_n
         assert {claim.task_id for claim in claims} & {task.id for task in new}
         assert use(app, "stripe")[0] == 3
         assert_exact(app)
+
+
+@on_postgres
+def test_calls_beside_an_open_transaction_that_enqueued_and_finished_are_as_fast_as_without_it(url: str) -> None:
+    with dibs.Dibs(url) as app, opened(app, url) as (joined, _), ThreadPoolExecutor(1) as pool:
+        app.set_limit("stripe", max=9)
+        app.set_queue("default", fair=True)
+        enqueue(app, 9, limits=["stripe"], group="a")
+        first, second, *_ = app.claim_many("a", 3)
+        alone = fastest_calls(app)
+        joined.enqueue_many([NewTask("t", limits=["stripe"], group=group, priority=9) for group in "ab"])
+        joined.complete(first)
+        joined.fail(second, "no", retry_in=0)
+        beside = pool.submit(fastest_calls, app).result(30)
+        slower = {verb: (alone[verb], beside[verb]) for verb in alone if beside[verb] > alone[verb] + MOST_SLOWER}
+        assert slower == {}
+
+
+def fastest_calls(app: dibs.Dibs) -> dict[str, float]:
+    """How long each verb takes, in seconds, with a task of the limit; the fastest of five, because others use the
+    machine as well."""
+    fastest: dict[str, float] = {}
+
+    def timed(verb: str, *args: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        answer = getattr(app, verb)(*args, **options)
+        fastest[verb] = min(time.perf_counter() - began, fastest.get(verb, 60.0))
+        return answer
+
+    for _ in range(5):
+        *_, last = timed("enqueue_many", [NewTask("t", limits=["stripe"], group="b")] * 2)
+        [claim] = timed("claim_many", "b", 1)
+        timed("release", claim)
+        claim = timed("claim_by_id", last.id, "b")
+        _, [claim] = timed("exchange", [(claim, Completed())], "b", 1)
+        timed("complete", claim)
+    return fastest
 
 
 @on_postgres
