@@ -120,10 +120,11 @@ def _named(test: pytest.Function, parameter: str) -> list[str]:
 
 
 def _suits(metafunc: pytest.Metafunc, engine: str) -> bool:
-    """Contract tests also run over HTTP, unless they are about the database itself."""
+    """Contract tests and tests of a `store_url` also run over HTTP, unless they are about the database itself."""
     about_database = metafunc.definition.get_closest_marker("database") is not None
-    is_contract = not CONTRACTS.isdisjoint(metafunc.definition.path.parts)
-    return engine not in SERVED or (is_contract and "open_app" in metafunc.fixturenames and not about_database)
+    is_contract = not CONTRACTS.isdisjoint(metafunc.definition.path.parts) and "open_app" in metafunc.fixturenames
+    may_be_served = (is_contract or "store_url" in metafunc.fixturenames) and not about_database
+    return engine not in SERVED or may_be_served
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -229,6 +230,16 @@ def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
     database = databases.lend(keep_connections=not _has_own_connections(request.node))
     yield database
     databases.take_back(database)
+
+
+@pytest.fixture
+def store_url(url: str, engine: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where the processes of a test find the store: a new database, or a server before it, by real time."""
+    if engine not in SERVED:
+        yield url
+        return
+    with request.getfixturevalue("server_host").serving(url) as place:
+        yield place
 
 
 def _has_own_connections(item: pytest.Item) -> bool:

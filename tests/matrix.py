@@ -117,7 +117,7 @@ GROUPS = (
         proof=ONCE,
         stress="",
     ),
-    Group("races of processes for limits", ("engines/test_limit_races.py",), test="", proof="SP", stress=""),
+    Group("races of processes for limits", ("engines/test_limit_races.py",), test="", proof="SP", stress="HQ"),
     Group("the model test", ("contract/test_model.py",), test="SP", proof="", stress="spHhQq"),
     Group("random claims beside a model", ("contract/test_claim_model.py",), test="SP", proof="H", stress="sphQq"),
     Group("ten thousand random claims", ("contract/test_ten_thousand_claims.py",), test="", proof="SP", stress=""),

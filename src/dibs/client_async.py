@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dibs import procedures
 from dibs.client_base import ClientBase, check_id, check_workflow_id, goes_on, raise_if_error
@@ -49,8 +50,8 @@ from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, read_limit
 from dibs.model.limit import (
     GroupInfo,
     Limit,
+    LimitChange,
     LimitGroup,
-    NewLimit,
     NewQueueSettings,
     NewTypeSettings,
     QueueSettings,
@@ -396,15 +397,22 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
     # Limits and fair share
 
     async def set_limit(
-        self, name: str, *, max: int | None = None, rate: str | None = None, burst: int = 1, per: str | None = None
+        self,
+        name: str,
+        *,
+        max: int | UnsetType | None = UNSET,
+        rate: str | UnsetType | None = UNSET,
+        burst: int | UnsetType = UNSET,
+        per: str | UnsetType | None = UNSET,
     ) -> Limit:
-        """Create or change the limit of this name. The next claims obey it; running tasks are not stopped.
+        """Create or change the limit of this name. What is left out stays as it is; None removes it. The next claims
+        obey the limit; running tasks are not stopped.
 
         `max`: how many claims may be live at once. `rate`: how many claims may start in a period, such as "100/minute";
-        `burst`: how many of them may start at once. `per`: "group" for a limit of its own for each group.
+        `burst`: how many of them may start at once, initially 1. `per`: "group" for a limit of its own for each group.
         """
-        new = NewLimit(name=name, max=max, rate=rate, burst=burst, per=per)
-        return await self._run(self._store.limits.put_limit(new, "command"))
+        change = LimitChange(name=name, max=max, rate=rate, burst=burst, per=per)
+        return await self._run(self._store.limits.change_limit(change))
 
     async def limits(self) -> list[Limit]:
         """All limits with their live claims and waiting tasks, by name."""
@@ -850,9 +858,10 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         """A page of tasks, newest first.
 
         Options: state, type, queue, key, worker (that holds the task or held it last), text (in the params, or in the
-        error's type and message), tags (all of them), since and until (time of creation, `until` excluded), limit,
-        cursor (the last id of the previous page). State, type, queue and key have an index; the other filters may read
-        many tasks.
+        error's type and message), tags (all of them), group, with_limit (claimed tasks that count towards the limit;
+        other tasks if they, their type or their queue have it), since and until (time of creation, `until` excluded),
+        limit, cursor (the last id of the previous page). State, type, queue and key have an index; the other filters
+        may read many tasks.
         """
         return self._own_all(await self._follow(procedures.list_tasks(self._store, TaskFilter(**options))))
 

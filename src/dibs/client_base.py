@@ -167,7 +167,10 @@ class ClientBase(ABC, Generic[H]):
     def limit(
         self, name: str, *, max: int | None = None, rate: str | None = None, burst: int = 1, per: str | None = None
     ) -> None:
-        """Declare a limit, without I/O: `app.limit("stripe", max=5)`. Arguments: as for set_limit.
+        """Declare a limit, without I/O: `app.limit("stripe", max=5)`.
+
+        `max`: how many claims may be live at once. `rate`: how many claims may start in a period, such as "100/minute";
+        `burst`: how many of them may start at once. `per`: "group" for a limit of its own for each group.
 
         A worker stores the declarations of its program when it starts, before its first claim; a client, before its
         first enqueue. A limit that was set or removed by hand stays so until its declaration changes. The same

@@ -16,7 +16,16 @@ pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_every_page_has_a_shortcut_of_two_keys(site: Site) -> None:
     fill(site.app)
     page = site.visitor(at="/")
-    places = {"t": "tasks", "q": "queues", "w": "workers", "f": "workflows", "s": "schedules", "d": "dead", "o": ""}
+    places = {
+        "t": "tasks",
+        "q": "queues",
+        "l": "limits",
+        "w": "workers",
+        "f": "workflows",
+        "s": "schedules",
+        "d": "dead",
+        "o": "",
+    }
     for key, place in places.items():
         page.keyboard.press("g")
         page.keyboard.press(key)

@@ -26,6 +26,35 @@ FIELDS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        (["--key-for", "60"], "--key-for is about the key of a task.", "Give --key as well."),
+        (
+            ["--key-scope", "until_started", "--on-conflict", "replace"],
+            "--key-scope and --on-conflict are about the key of a task.",
+            "Give --key as well.",
+        ),
+        (
+            ["--key", "k", "--key-scope", "until_started", "--key-for", "60"],
+            "--key-scope and --key-for exclude each other.",
+            "Give one of them.",
+        ),
+        (
+            ["--key", "k", "--max-delay", "60", "--delay", "5"],
+            "--max-delay limits how long replacements can postpone a task.",
+            "Give --delay and --on-conflict replace as well.",
+        ),
+    ],
+)
+def test_options_about_a_key_are_refused_by_their_own_names(
+    run: Run, client: dibs.Dibs, options: list[str], message: str, hint: str
+) -> None:
+    refused = run("enqueue", "resize", *options)
+    assert (refused.code, refused.err) == (2, f"error: {message}\nhint: {hint}\n")
+    assert client.list_tasks() == []
+
+
 def test_a_task_is_stored_with_all_its_options(run: Run, client: dibs.Dibs) -> None:
     client.heartbeat("worker-1")
     options = ["--queue", "slow", "--priority", "-7", "--delay", "3600", "--max-attempts", "9", "--timeout", "1.5"]

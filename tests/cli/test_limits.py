@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import dibs
 from dibs.cli.options import complete_group, complete_limit
 from tests.cli.running import Run
@@ -27,20 +29,31 @@ def test_json_has_the_limit_as_over_http(run: Run) -> None:
     assert run("limits", "show", "stripe", "--json").json == {
         "limit": stored["limit"],
         "groups": [],
+        "queues": [],
+        "task_types": [],
     }
     assert run("limits", "remove", "stripe", "--json").json == {"success": True, "name": "stripe"}
 
 
-def test_options_that_are_left_out_of_a_limit_have_their_defaults(run: Run, client: dibs.Dibs) -> None:
+def test_options_that_are_left_out_of_a_limit_stay_as_they_are(run: Run, client: dibs.Dibs) -> None:
     run("limits", "set", "stripe", "--rate", "1/second", "--burst", "3")
-    run("limits", "set", "stripe", "--max", "5")
+    done = run("limits", "set", "stripe", "--max", "5")
+    assert done.out == "Limit stripe: at most 5 at once, 1/second with bursts of 3.\n"
+    assert run("limits", "set", "stripe", "--no-rate", "--per", "group").out == (
+        "Limit stripe: at most 5 at once for each group.\n"
+    )
+    swapped = run("limits", "set", "stripe", "--no-max", "--no-per", "--rate", "2/second")
+    assert swapped.out == "Limit stripe: 2/second.\n"
     limit = client.get_limit("stripe")
-    assert (limit.max, limit.rate, limit.burst) == (5, None, 1)
+    assert (limit.max, limit.rate, limit.burst, limit.per) == (None, "2/second", 1, None)
+    assert run("limits", "set", "stripe", "--rate", "1/second", "--no-rate").code == 2
 
 
 def test_a_limit_that_makes_no_sense_is_refused(run: Run, client: dibs.Dibs) -> None:
     nothing = run("limits", "set", "stripe")
-    assert (nothing.code, nothing.err) == (
+    assert (nothing.code, nothing.err.splitlines()[0]) == (2, "error: No value is given.")
+    useless = run("limits", "set", "stripe", "--per", "group")
+    assert (useless.code, useless.err) == (
         2,
         "error: The limit 'stripe' limits nothing.\nhint: Give max, rate or both.\n",
     )
@@ -117,6 +130,84 @@ def test_a_type_has_limits_whether_it_is_registered_or_not(run: Run, client: dib
     assert (shown["task_type"]["version"], shown["settings"]["group_by"]) == (1, "tenant")
     assert run("types", "set", "charge", "--no-group-by", "--json").json["settings"]["group_by"] is None
     assert run("types", "show", "unknown").code == 1
+
+
+def test_the_tasks_that_use_a_limit_up_are_listed(run: Run, client: dibs.Dibs) -> None:
+    client.set_limit("stripe", max=1)
+    client.set_type("charge", limits=["stripe"])
+    first, second = (client.enqueue("charge", group=group) for group in ("acme", "globex"))
+    client.enqueue("resize")
+    client.claim_many("worker-1", 3)
+    held = run("tasks", "list", "--with-limit", "stripe", "--state", "claimed", "--json").json
+    assert [task["id"] for task in held["tasks"]] == [first.id]
+    of_group = run("tasks", "list", "--group", "globex", "--json").json
+    assert [task["id"] for task in of_group["tasks"]] == [second.id]
+    assert run("tasks", "list", "--follow", "--with-limit", "stripe").code == 2
+    moved = run("tasks", "set", "--all", "--with-group", "globex", "--priority", "5", "--yes")
+    assert moved.code == 0
+    assert client.get(second.id).priority == 5  # type: ignore[union-attr]
+
+
+def test_a_task_is_shown_with_the_limits_of_its_type_and_its_queue(run: Run, client: dibs.Dibs) -> None:
+    for name in ("own", "of-type", "of-queue"):
+        client.set_limit(name, max=5)
+    client.set_type("charge", limits=["of-type"])
+    client.set_queue("shop", limits=["of-queue", "own"])
+    task = client.enqueue("charge", queue="shop", limits=["own"])
+    assert "own, of-type (of its type), of-queue (of its queue)\n" in run("tasks", "show", str(task.id)).out
+
+
+def test_a_limit_that_was_removed_is_marked_where_it_is_carried(run: Run, client: dibs.Dibs) -> None:
+    for name in ("tn", "stripe"):
+        client.set_limit(name, max=5)
+    client.set_queue("mail", limits=["tn", "stripe"])
+    client.set_type("charge", limits=["tn"])
+    run("limits", "remove", "tn")
+    assert "tn (removed), stripe\n" in run("queues", "show", "mail").out
+    assert "tn (removed)\n" in run("types", "show", "charge").out
+    assert run("queues", "show", "mail", "--json").json["settings"]["removed_limits"] == ["tn"]
+    task = client.enqueue("charge", queue="mail")
+    shown = run("tasks", "show", str(task.id)).out
+    assert ("stripe (of its queue)" in shown, "tn" in shown) == (True, False)
+
+
+def test_a_limit_is_shown_with_what_carries_it(run: Run, client: dibs.Dibs) -> None:
+    client.set_limit("stripe", max=5)
+    assert "carried by:  no queue or type: it applies to tasks that name it\n" in run("limits", "show", "stripe").out
+    for queue in ("mail", "shop"):
+        client.set_queue(queue, limits=["stripe"])
+    client.set_type("charge", limits=["stripe"])
+    shown = run("limits", "show", "stripe").out
+    assert re.search(r"^queues: +mail, shop$", shown, re.MULTILINE)
+    assert re.search(r"^types: +charge$", shown, re.MULTILINE)
+    as_json = run("limits", "show", "stripe", "--json").json
+    assert (as_json["queues"], as_json["task_types"]) == (["mail", "shop"], ["charge"])
+
+
+def test_a_rate_is_shown_with_its_next_start(run: Run, client: dibs.Dibs) -> None:
+    client.set_limit("mail-api", rate="1/day")
+    client.enqueue_many([dibs.NewTask("send", limits=["mail-api"])] * 2)
+    assert "next start" not in run("limits", "show", "mail-api").out
+    client.claim_many("worker-1", 2)
+    [group] = client.limit_groups("mail-api")
+    assert f"next start:  {group.free_at:%Y-%m-%d %H:%M:%S} UTC\n" in run("limits", "show", "mail-api").out
+
+
+def test_a_note_says_how_many_running_tasks_a_new_limit_does_not_count(run: Run, client: dibs.Dibs) -> None:
+    client.set_limit("a", max=1)
+    client.enqueue_many([dibs.NewTask("resize", queue="mail")] * 4)
+    client.claim_many("worker-1", 3)
+    note = "note: 3 running tasks are not counted, because a worker claimed them before.\n"
+    assert run("queues", "set", "mail", "--limit", "a").err == note
+    assert client.get_limit("a").used == 0
+    assert run("types", "set", "resize", "--limit", "a").err == note
+    assert run("queues", "set", "mail", "--limit", "a", "--json").err == ""
+    assert run("queues", "set", "mail", "--no-limits").err == ""
+    client.claim("worker-1")
+    assert run("types", "set", "resize", "--limit", "a").err == note
+    for claimed in client.list_tasks(state="claimed"):
+        client.cancel(claimed.id)
+    assert run("queues", "set", "elsewhere", "--limit", "a").err == ""
 
 
 def test_groups_have_weights(run: Run, client: dibs.Dibs) -> None:

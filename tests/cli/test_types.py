@@ -78,6 +78,25 @@ def test_a_file_that_is_missing_is_wrong_usage(run: Run, client: dibs.Dibs) -> N
     )
 
 
+def test_pausing_an_unknown_type_prints_a_note_and_pauses_it(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue("resize")
+    client.register_type("report", None)
+    done = run("types", "pause", "resise")
+    assert (done.code, done.out) == (0, "Task type resise is paused.\n")
+    assert done.err == "note: No task, worker or schedule has the type resise. Known types: report, resize.\n"
+    assert [each.name for each in client.paused_types()] == ["resise"]
+    assert run("types", "pause", "resise", "--json").err == ""
+
+
+def test_pausing_a_type_of_a_task_worker_or_schedule_prints_no_note(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue("resize")
+    client.register_type("report", None)
+    client.heartbeat("worker-1", types=["scan"])
+    client.set_schedule("nightly", "@daily", "clean")
+    for name in ("resize", "report", "scan", "clean"):
+        assert run("types", "pause", name).err == ""
+
+
 def test_a_type_is_paused_and_resumed(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize")
     assert run("types", "pause", "resize").out == "Task type resize is paused.\n"

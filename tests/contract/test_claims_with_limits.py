@@ -504,6 +504,64 @@ def test_the_history_notes_how_long_a_task_waited_for_which_limit(app: Any, cloc
     assert app.history(second.id)[1].detail == {"limit": "stripe", "waited": 30.0}
 
 
+def test_the_history_adds_up_the_waits_for_all_limits_of_a_task(app: Any, clock: Clock) -> None:
+    put(app, "a", max=1)
+    put(app, "b", max=1)
+    [of_a] = enqueue(app, type="of-a", limits=["a"])
+    [held_a] = claim(app, lease=600)
+    [of_both] = enqueue(app, type="of-both", limits=["a", "b"])
+    enqueue(app, type="of-b", limits=["b"])
+    [held_b] = claim(app, lease=600)
+    clock.advance(100)
+    app.complete(held_a)
+    assert claim(app) == []  # the task of both waits for b from now on
+    clock.advance(50)
+    app.complete(held_b)
+    assert ids(claim(app)) == [of_both.id]
+    detail = app.history(of_both.id)[1].detail
+    assert detail == {"limit": "b", "waited": 150.0, "waits": {"a": 100.0, "b": 50.0}}
+    assert app.history(of_a.id)[1].detail is None
+
+
+def test_a_task_has_waited_for_a_limit_also_if_another_one_started_in_between(app: Any, clock: Clock) -> None:
+    put(app, "stripe", max=1)
+    tasks = enqueue(app, 3, limits=["stripe"])
+    [held] = claim(app, lease=600)
+    clock.advance(30)
+    app.complete(held)
+    put(app, "stripe", max=5)
+    assert ids(claim(app, 1)) == [tasks[1].id]
+    clock.advance(10)  # nothing but a worker is missing
+    [late] = enqueue(app, limits=["stripe"])
+    assert ids(claim(app, 5)) == [tasks[2].id, late.id]
+    assert app.history(tasks[2].id)[1].detail == {"limit": "stripe", "waited": 30.0}
+    assert app.history(late.id)[1].detail is None
+
+
+@pytest.mark.parametrize("turns", [6, 20])
+def test_a_task_whose_limits_are_full_in_turns_keeps_the_sum_of_its_waits(app: Any, clock: Clock, turns: int) -> None:
+    put(app, "a", max=1)
+    put(app, "b", max=1)
+    enqueue(app, type="of-a", priority=1, limits=["a"])
+    [held] = claim(app, lease=6000)
+    [waiting] = enqueue(app, type="of-both", limits=["a", "b"])
+    for name in "ba" * (turns // 2):
+        enqueue(app, type=f"of-{name}", priority=1, limits=[name])
+        [other] = claim(app, lease=6000)
+        clock.advance(10)
+        app.complete(held)
+        assert claim(app) == []
+        held = other
+    clock.advance(10)
+    app.complete(held)
+    assert ids(claim(app)) == [waiting.id]
+    detail = app.history(waiting.id)[1].detail
+    assert detail["waited"] == sum(detail["waits"].values()) == 10.0 * (turns + 1)
+    assert detail["limit"] == "a"
+    if turns == 6:
+        assert detail["waits"] == {"a": 40.0, "b": 30.0}  # of many turns, the first ones count for one limit
+
+
 def test_doctor_finds_a_permit_that_was_lost(app: Any, url: str) -> None:
     put(app, "stripe", max=1)
     enqueue(app, limits=["stripe"])

@@ -77,6 +77,24 @@ def test_the_seconds_that_a_task_has_waited_for_a_limit_are_counted_when_it_is_c
 
 
 @database
+def test_the_seconds_for_each_of_the_limits_for_which_a_task_has_waited_are_counted(app: Any, clock: Clock) -> None:
+    put(app, "a", max=1)
+    put(app, "b", max=1)
+    app.enqueue_many([NewTask("of-a", limits=["a"])])
+    [held_a] = app.claim_many("w", 9, lease=600)
+    app.enqueue_many([NewTask("of-both", limits=["a", "b"]), NewTask("of-b", limits=["b"])])
+    [held_b] = app.claim_many("w", 9, lease=600)
+    clock.advance(100)
+    app.complete(held_a)
+    grown = watch("task_limit_wait")
+    app.claim_many("w", 9)
+    clock.advance(50)
+    app.complete(held_b)
+    app.claim_many("w", 9)
+    assert grown() == {"task_limit_wait_seconds a": 1, "task_limit_wait_seconds b": 1}
+
+
+@database
 def test_an_exchange_counts_as_a_finish_and_a_claim(app: Any) -> None:
     app.enqueue_many([NewTask("resize")] * 2)
     claim = app.claim("w")

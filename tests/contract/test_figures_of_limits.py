@@ -109,8 +109,19 @@ def test_explain_names_the_limit_before_the_first_claim(app: Any) -> None:
     tasks = enqueue(app, 4, limits=["stripe"])
     assert messages(app, tasks[1]) == []
     assert messages(app, tasks[3]) == [
-        ("limit_reached", "It waits for the limit 'stripe' (0 of 2 in use); 3 tasks before it.")
+        ("turn", "It comes after 3 tasks with the limit 'stripe', which has room now (0 of 2 in use).")
     ]
+
+
+def test_explain_says_first_that_no_worker_is_there_if_the_limits_have_room(app: Any) -> None:
+    put(app, "stripe", max=1)
+    put_queue(app, "fair", fair=True)
+    _, second = enqueue(app, 2, limits=["stripe"])
+    _, fair = enqueue(app, 2, queue="fair")
+    for task in (second, fair):
+        assert [reason.code for reason in app.explain(task.id).reasons] == ["no_worker", "turn"]
+    claim(app)
+    assert [reason.code for reason in app.explain(second.id).reasons] == ["limit_reached", "no_worker"]
 
 
 def test_explain_names_every_limit_that_stops_the_task(app: Any) -> None:
@@ -131,7 +142,7 @@ def test_explain_names_every_limit_that_stops_the_task(app: Any) -> None:
     ]
     assert [message for _, message in messages(app, other)] == [
         stripe.format("2 tasks"),
-        tenant.format("bolt", 0, "1 task"),
+        "It comes after 1 task with the limit 'tenant' for the group 'bolt', which has room now (0 of 1 in use).",
     ]
 
 

@@ -66,6 +66,40 @@ def test_a_limit_that_is_set_again_has_the_new_values(app: Any, clock: Any) -> N
     assert changed.updated_at > first.updated_at
 
 
+def test_what_a_change_of_a_limit_leaves_out_stays(app: Any) -> None:
+    app.set_limit("mail-api", max=5, rate="100/minute", burst=10, per="group")
+    changed = app.set_limit("mail-api", max=3)
+    assert (changed.max, changed.rate, changed.burst, changed.per) == (3, "100/minute", 10, "group")
+    changed = app.set_limit("mail-api", rate="50/minute")
+    assert (changed.max, changed.rate, changed.burst, changed.per) == (3, "50/minute", 10, "group")
+    assert changed == app.get_limit("mail-api")
+
+
+def test_none_removes_a_value_of_a_limit_and_the_burst_goes_with_its_rate(app: Any) -> None:
+    app.set_limit("mail-api", max=5, rate="100/minute", burst=10, per="group")
+    changed = app.set_limit("mail-api", rate=None, per=None)
+    assert (changed.max, changed.rate, changed.burst, changed.per) == (5, None, 1, None)
+    with pytest.raises(InvalidValue, match="'mail-api' limits nothing"):
+        app.set_limit("mail-api", max=None)
+    with pytest.raises(InvalidValue, match="burst belongs to a rate"):
+        app.set_limit("mail-api", burst=3)
+    assert app.get_limit("mail-api") == changed
+    swapped = app.set_limit("mail-api", max=None, rate="1/second")
+    assert (swapped.max, swapped.rate) == (None, "1/second")
+
+
+def test_a_limit_that_was_removed_and_is_set_again_keeps_no_value(app: Any) -> None:
+    app.set_limit("mail-api", max=5, rate="100/minute", burst=10)
+    app.remove_limit("mail-api")
+    again = app.set_limit("mail-api", max=3)
+    assert (again.max, again.rate, again.burst) == (3, None, 1)
+
+
+def test_a_declared_limit_has_exactly_the_declared_values(app: Any) -> None:
+    put(app, "mail-api", "code", max=5, rate="100/minute", burst=10)
+    assert put(app, "mail-api", "code", max=4).rate is None
+
+
 def test_a_removed_limit_is_gone_until_it_is_set_again(app: Any) -> None:
     put(app, "stripe", max=5)
     run(app, limits(app).remove_limit("stripe"))
@@ -139,6 +173,26 @@ def test_settings_of_a_queue_made_by_hand_stay_until_their_declaration_changes(a
     assert (declared_again.fair, declared_again.limits, declared_again.overridden) == (True, ["stripe"], False)
 
 
+def test_a_limit_that_is_named_twice_is_refused(app: Any) -> None:
+    app.set_limit("stripe", max=5)
+    twice = ["stripe", "stripe"]
+    attempts: list[Any] = [
+        lambda: app.enqueue("charge", limits=twice),
+        lambda: app.set_queue("mail", limits=twice),
+        lambda: app.set_type("charge", limits=twice),
+        lambda: app.queue("mail", limits=twice),
+        lambda: app.set_schedule("nightly", "@daily", "charge", limits=twice),
+        lambda: app.task(limits=twice)(lambda: None),
+    ]
+    for attempt in attempts:
+        with pytest.raises(InvalidValue, match="'stripe' is given twice"):
+            attempt()
+    app.set_queue("mail", limits=["stripe"])
+    assert app.enqueue("charge", queue="mail", limits=["stripe"]).limits == [
+        "stripe"
+    ]  # named by the task and its queue
+
+
 # Queues, types, groups
 
 
@@ -174,6 +228,21 @@ def test_settings_with_a_limit_that_does_not_exist_are_refused(app: Any) -> None
     with pytest.raises(LimitNotFound, match="stripe"):
         run(app, limits(app).put_type(NewTypeSettings(type="charge", limits=["stripe"]), "command"))
     assert run(app, limits(app).queue_settings()) == []
+
+
+def test_settings_name_those_of_their_limits_that_were_removed(app: Any) -> None:
+    for name in ("tn", "stripe"):
+        app.set_limit(name, max=5)
+    app.set_queue("mail", limits=["tn", "stripe"])
+    app.set_type("charge", limits=["tn"])
+    assert app.get_queue("mail").removed_limits == app.get_type_settings("charge").removed_limits == []
+    app.remove_limit("tn")
+    assert (app.get_queue("mail").limits, app.get_queue("mail").removed_limits) == (["tn", "stripe"], ["tn"])
+    assert [each.removed_limits for each in app.queue_settings()] == [["tn"]]
+    assert [each.removed_limits for each in app.type_settings()] == [["tn"]]
+    assert app.set_queue("mail", fair=True).removed_limits == ["tn"]
+    app.set_limit("tn", max=1)
+    assert app.get_queue("mail").removed_limits == []
 
 
 def test_a_group_has_a_weight(app: Any) -> None:

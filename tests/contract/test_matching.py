@@ -42,6 +42,49 @@ def test_a_list_by_worker_has_the_tasks_of_this_worker(app: Any) -> None:
     assert app.list_tasks(worker="worker-3") == []
 
 
+def test_a_list_by_group_has_the_tasks_of_this_group(app: Any) -> None:
+    acme = app.enqueue("resize", group="acme")
+    app.enqueue("resize", group="globex")
+    app.enqueue("resize")
+    assert app.list_tasks(group="acme") == [acme]
+    assert app.cancel_matching(group="acme") == 1
+
+
+def test_a_list_by_limit_has_what_uses_the_limit_up_and_what_has_it(app: Any) -> None:
+    before = app.enqueue("mail")
+    held = app.claim("worker-1")
+    app.set_limit("stripe", max=2)
+    app.set_limit("tenant", max=2, per="group")
+    app.set_queue("shop", limits=["stripe"])
+    app.set_type("mail", limits=["stripe"])
+    own = app.enqueue("resize", limits=["stripe"])
+    of_queue = app.enqueue("resize", queue="shop")
+    of_type = app.enqueue("mail")
+    app.enqueue("resize", limits=["tenant"], group="stripe")
+    app.enqueue("resize")
+    assert ids(app.list_tasks(with_limit="stripe")) == ids([of_type, of_queue, own])
+    assert ids(app.list_tasks(with_limit="stripe", type="mail", state="pending")) == [of_type.id]
+    app.claim_many("worker-2", 9)
+    assert ids(app.list_tasks(with_limit="stripe", state="claimed")) == ids([of_queue, own])
+    assert ids(app.list_tasks(with_limit="stripe", state="pending")) == [of_type.id]
+    [in_group] = app.list_tasks(with_limit="tenant", state="claimed")
+    assert in_group.group == "stripe"
+    assert app.list_tasks(with_limit="strip") == []
+    app.complete(held)
+    assert ids(app.list_tasks(with_limit="stripe", state="completed")) == [before.id]
+
+
+@pytest.mark.parametrize("name", ["a/b c?", 'a "b"', "Straße", "back\\slash", "per%cent_"])
+def test_a_limit_with_any_name_is_found(app: Any, name: str) -> None:
+    app.set_limit(name, max=1)
+    task = app.enqueue("resize", limits=[name])
+    app.set_limit("b", max=1)
+    app.enqueue("resize", limits=["b"])
+    assert ids(app.list_tasks(with_limit=name)) == [task.id]
+    app.claim_many("worker-1", 2)
+    assert ids(app.list_tasks(with_limit=name, state="claimed")) == [task.id]
+
+
 def test_a_list_by_time_has_the_tasks_created_in_it(app: Any, clock: Clock) -> None:
     tasks = []
     for _ in range(4):

@@ -129,12 +129,20 @@ def test_a_key_of_another_queue_is_not_touched(app: Any) -> None:
 # Replace
 
 
-def test_a_replacement_changes_params_priority_due_time_and_tags_and_nothing_else(app: Any, clock: Clock) -> None:
-    old = enqueue(app, priority=1, tags=["a"], max_attempts=2, timeout=9, **DEBOUNCED)
+def test_a_replacement_changes_content_due_time_expiry_group_and_limits_and_nothing_else(
+    app: Any, clock: Clock
+) -> None:
+    for name in ("one", "other"):
+        app.set_limit(name, max=1)
+    first = {"tags": ["a"], "group": "acme", "limits": ["one"], "expires_in": 600}
+    old = enqueue(app, priority=1, max_attempts=2, timeout=9, **first, **DEBOUNCED)
     clock.advance(3)
-    new = enqueue(app, NEW, priority=5, tags=["b"], delay=60, max_attempts=7, timeout=1, **DEBOUNCED)
+    second = {"tags": ["b"], "group": "bolt", "limits": ["other"], "expires_in": 900}
+    new = enqueue(app, NEW, priority=5, delay=60, max_attempts=7, timeout=1, **second, **DEBOUNCED)
     assert (new.params, new.priority, new.tags, new.state) == (NEW, 5, ["b"], State.SCHEDULED)
+    assert (new.group, new.limits) == ("bolt", ["other"])
     assert new.run_at == from_micros(clock.now + 60_000_000)
+    assert new.expires_at == from_micros(clock.now + 900_000_000)
     assert (new.max_attempts, new.timeout, new.created_at, new.token) == (2, 9, old.created_at, 0)
     stored = app.get(old.id)
     assert (stored.params, stored.priority, stored.tags, stored.run_at) == (NEW, 5, ["b"], new.run_at)
@@ -450,8 +458,10 @@ def test_a_repeated_replacement_counts_once(app: Any, url: str) -> None:
 def test_a_repeated_request_does_not_refuse_its_own_task(app: Any) -> None:
     first = enqueue(app, on_conflict="raise", request="r-1")
     assert enqueue(app, on_conflict="raise", request="r-1").id == first.id
-    with pytest.raises(KeyConflict, match="on_conflict is 'raise'"):
+    with pytest.raises(KeyConflict, match="on_conflict is 'raise'") as refused:
         enqueue(app, on_conflict="raise", request="r-2")
+    assert "same type and params" not in refused.value.hint  # that would be no help: the content is the same
+    assert "'keep'" in refused.value.hint
 
 
 # Options

@@ -66,7 +66,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     if case.operation.label == "DELETE /api/keys/{id}":
         keep_own_key(case.path_parameters)
     if case.operation.path == "/api/limits/{name}":
-        keep_existing_limit(case.path_parameters)
+        keep_existing_limit(case)
 
 
 def wait_for_a_moment(place: dict[str, Any]) -> None:
@@ -170,10 +170,20 @@ def keep_own_key(path: dict[str, Any]) -> None:
         path["id"] = "a" * len(OWN_KEY)
 
 
-def keep_existing_limit(path: dict[str, Any]) -> None:
+def keep_existing_limit(case: Any) -> None:
     """A request that removes or changes the limit of the test makes later requests refer to a limit that is gone."""
-    if path.get("name") == EXISTING_LIMIT:
-        path["name"] = "another-limit"
+    if case.path_parameters.get("name") == EXISTING_LIMIT:
+        case.path_parameters["name"] = "another-limit"
+    if case.operation.method.upper() == "PATCH" and is_good(case):
+        leave_a_usable_limit(case.body)
+
+
+def leave_a_usable_limit(body: Any) -> None:
+    """A change must leave a limit that limits something, and a burst only beside a rate."""
+    if isinstance(body, dict):
+        body["max"] = body.get("max") or 1
+        if body.get("burst") is not None:
+            body["rate"] = body.get("rate") or "1/second"
 
 
 def accepts(check: Callable[[Any], Any], value: Any) -> bool:

@@ -52,6 +52,18 @@ def test_a_put_replaces_the_whole_limit(http: httpx.Client) -> None:
     assert (changed["max"], changed["rate"]) == (2, None)
 
 
+def test_a_patch_keeps_what_it_leaves_out_and_null_removes(http: httpx.Client) -> None:
+    ok(http.put("/api/limits/stripe", json={"max": 5, "rate": "1/second", "burst": 3, "per": "group"}))
+    changed = ok(http.patch("/api/limits/stripe", json={"max": 2}))["limit"]
+    assert (changed["max"], changed["rate"], changed["burst"], changed["per"]) == (2, "1/second", 3, "group")
+    changed = ok(http.patch("/api/limits/stripe", json={"rate": None, "per": None}))["limit"]
+    assert (changed["max"], changed["rate"], changed["burst"], changed["per"]) == (2, None, 1, None)
+    refused(http.patch("/api/limits/stripe", json={"max": None}), 400, "invalid_value")
+    refused(http.patch("/api/limits/new", json={"per": "group"}), 400, "invalid_value")
+    assert ok(http.patch("/api/limits/new", json={"max": 1}))["limit"]["max"] == 1
+    assert ok(http.get("/api/limits/stripe"))["limit"] == changed
+
+
 def test_both_the_value_set_by_hand_and_the_declared_value_are_shown(http: httpx.Client) -> None:
     ok(http.put("/api/limits/stripe", json={"max": 5, "source": "code"}))
     by_hand = ok(http.put("/api/limits/stripe", json={"max": 2}))["limit"]
@@ -89,6 +101,13 @@ def test_a_limit_that_makes_no_sense_is_a_400(http: httpx.Client, body: dict[str
     answer = http.put("/api/limits/stripe", json=body)
     assert (answer.status_code, answer.json()["code"] in ("bad_request", "invalid_value")) == (400, True), answer.text
     assert ok(http.get("/api/limits")) == {"limits": []}
+
+
+def test_a_limit_that_is_named_twice_is_a_400(http: httpx.Client) -> None:
+    ok(http.put("/api/limits/stripe", json={"max": 5}))
+    twice = ["stripe", "stripe"]
+    refused(http.post("/api/tasks", json={"task_type": "charge", "limits": twice}), 400, "invalid_value")
+    refused(http.patch("/api/queues/mail/settings", json={"limits": twice}), 400, "invalid_value")
 
 
 # Queues, types, groups

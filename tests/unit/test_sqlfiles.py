@@ -32,7 +32,6 @@ ONLY = {
         "number_new",  # plain values are inserted, and numbered afterwards where a random order is in use
         "enqueue_limited",  # plain values are inserted, and those of limits only where a task has them
         "next_pair",  # backlogs are found by small probes, one statement each
-        "waited",  # RETURNING does not see the rows of FROM
         "next_queue",  # streams are found and read by small probes, one statement each
         "next_level",
         "next_attempts",

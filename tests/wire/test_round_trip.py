@@ -22,7 +22,7 @@ from dibs.model.execution import Execution, StepEnd
 from dibs.model.finalization import ClaimReason, ExecutionContext, ExecutionStatus, FinalizationAction
 from dibs.model.history import StoreEvent
 from dibs.model.key import NewKey
-from dibs.model.limit import NewLimit, NewQueueSettings, NewTypeSettings, Settled
+from dibs.model.limit import LimitChange, NewLimit, NewQueueSettings, NewTypeSettings, Settled
 from dibs.model.logs import LogFilter, LogLevel, LogLine, LogPage
 from dibs.model.registry import DeclaredSchema, Heartbeat
 from dibs.model.retention import Records, RetentionTarget
@@ -241,6 +241,8 @@ MATCH = {
     "text": "x",
     "since": NOW,
     "until": LATER,
+    "group": "g",
+    "with_limit": "l",
 }
 REF = ClaimRef(7, 2, "w-1")
 CLAIM_REQUEST = ClaimRequest(
@@ -260,6 +262,7 @@ FAILED = Failed(dibs.Failure("E", "m", "t"), 3.5, True)
 EXPIRING_KEY = NewKey(name="ci", scopes=["read"], expires_in=3.5)
 
 NEW_LIMIT = NewLimit(name="stripe", max=2, rate="100/minute", burst=10, per="group")
+LIMIT_CHANGE = LimitChange(name="stripe", max=None, rate="1/second", burst=3)
 NEW_QUEUE_SETTINGS = NewQueueSettings(queue="mail", fair=False, limits=[])
 NEW_TYPE_SETTINGS = NewTypeSettings(type="charge", limits=["stripe"], group_by="")
 DECLARATIONS = Declarations(
@@ -441,6 +444,7 @@ REQUESTS: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]] = [
     (keys.NewKeyBody, (EXPIRING_KEY,), (), EXPIRING_KEY),
     (retention.TargetBody, (TARGET,), (), TARGET),
     (limits.NewLimitBody, (NEW_LIMIT, "code"), ("stripe",), NEW_LIMIT),
+    (limits.LimitChangeBody, (LIMIT_CHANGE,), ("stripe",), LIMIT_CHANGE),
     (limits.QueueSettingsBody, (NEW_QUEUE_SETTINGS, "code"), ("mail",), NEW_QUEUE_SETTINGS),
     (limits.TypeSettingsBody, (NEW_TYPE_SETTINGS, "code"), ("charge",), NEW_TYPE_SETTINGS),
     (limits.DeclarationsBody, (DECLARATIONS,), (), DECLARATIONS),

@@ -75,6 +75,8 @@ export interface ChangeMatchingBody {
   until?: string | null;
   text?: string | null;
   tags?: Array<string> | null;
+  group?: string | null;
+  with_limit?: string | null;
   cursor?: number | null;
   changes: ChangeForManyBody;
 }
@@ -804,6 +806,16 @@ export interface LimitBody {
   limit?: number;
 }
 
+/** New values for a limit. What is left out stays as it is; a limit that does not exist has its default. Null removes the maximum, the rate, or the division by groups. */
+export interface LimitChangeBody {
+  max?: number | null;
+  rate?: string | null;
+  /** How many claims of the rate may start at once. */
+  burst?: number;
+  /** With `group`, each group of tasks has a limit of its own; null: one for all. */
+  per?: "group" | null;
+}
+
 /** The use of a limit by one group. `free_at`: when the rate allows the next start, where tasks wait for it. */
 export interface LimitGroup {
   group: string | null;
@@ -835,6 +847,8 @@ export interface ListQuery {
   until?: string | null;
   text?: string | null;
   tags?: string | null;
+  group?: string | null;
+  with_limit?: string | null;
   /** Tasks on a page. */
   limit?: number;
   cursor?: number | null;
@@ -896,6 +910,8 @@ export interface MatchBody {
   until?: string | null;
   text?: string | null;
   tags?: Array<string> | null;
+  group?: string | null;
+  with_limit?: string | null;
   cursor?: number | null;
 }
 
@@ -1002,7 +1018,7 @@ export interface NewTaskBody {
   /** How long the task has its key: until it is pruned, until it is finished, or until a worker claims it for the first time. */
   key_scope?: "always" | "until_finished" | "until_started";
   key_for_seconds?: number | null;
-  /** If a task has the key: return that task if type and params are equal and refuse otherwise; keep that task whatever its params; refuse; or replace params, priority, due time and tags of a task that has not started. */
+  /** If a task has the key: return that task if type and params are equal and refuse otherwise; keep that task whatever its params; refuse; or replace params, priority, due time, expiry, tags, group and limits of a task that has not started. */
   on_conflict?: "keep" | "raise" | "replace" | "return";
   max_delay_seconds?: number | null;
   request_id?: string | null;
@@ -1224,6 +1240,8 @@ export interface QueueSettings {
   declared?: JsonObject | null;
   /** The values were set by hand since their declaration in code. */
   overridden?: boolean;
+  /** Those of the limits that were removed: the tasks run without them until they are set again. */
+  removed_limits?: Array<string>;
 }
 
 /** Settings of a queue. What is left out stays as it is. */
@@ -1838,6 +1856,8 @@ export interface TypeSettings {
   declared?: JsonObject | null;
   /** The values were set by hand since their declaration in code. */
   overridden?: boolean;
+  /** Those of the limits that were removed: the tasks run without them until they are set again. */
+  removed_limits?: Array<string>;
 }
 
 /** Limits of a task type. What is left out stays as it is. */
@@ -2004,7 +2024,7 @@ export interface Operations {
   };
   /** List tasks, newest first, page by page. */
   "GET /api/tasks": {
-    query: { status?: State; task_type?: string; queue?: string; key?: string; worker?: string; since?: string; until?: string; text?: string; tags?: string; limit?: number; cursor?: number; };
+    query: { status?: State; task_type?: string; queue?: string; key?: string; worker?: string; since?: string; until?: string; text?: string; tags?: string; group?: string; with_limit?: string; limit?: number; cursor?: number; };
     body: undefined;
     answer: Page;
   };
@@ -2558,6 +2578,12 @@ export interface Operations {
   "PUT /api/limits/{name}": {
     query: undefined;
     body: NewLimitBody;
+    answer: ChangedLimit;
+  };
+  /** Change a limit, or create it. */
+  "PATCH /api/limits/{name}": {
+    query: undefined;
+    body: LimitChangeBody;
     answer: ChangedLimit;
   };
   /** Remove a limit. */

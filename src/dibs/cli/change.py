@@ -22,6 +22,7 @@ from dibs.cli.options import (
     TypeOption,
     UntilOption,
     UrlOption,
+    WithLimitOption,
     YesOption,
     complete_group,
     complete_queue,
@@ -83,6 +84,10 @@ def set_values(
         list[str] | None,
         typer.Option("--with-tag", metavar="TAG", help="Only tasks with this tag; several: tasks with all of them."),
     ] = None,
+    with_group: Annotated[
+        str | None, typer.Option("--with-group", metavar="GROUP", help="Only tasks of this group.")
+    ] = None,
+    with_limit: WithLimitOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     url: UrlOption = None,
@@ -111,6 +116,8 @@ def set_values(
         until=until,
         text=content,
         tags=with_tags or None,
+        group=with_group,
+        with_limit=with_limit,
     )
     bulk.check(task_ids or [], every, criteria, dry_run=dry_run, yes=yes)
     with open_client(ctx, url, as_json) as (client, output):

@@ -113,6 +113,7 @@ def enqueue(
         expires_in=expires_in,
         expires_at=None if expires_at is None else read_time(expires_at),
     )
+    _check_key_options(options)
     read = read_params(params)
     with open_client(ctx, url, as_json, create=True) as (app, output):
         from dibs.wire.tasks import Created
@@ -124,6 +125,20 @@ def enqueue(
         output.print_json(Created.from_model(task))
         if not (output.as_json or task.finished):
             _note_if_unserved(app, output, task)
+
+
+def _check_key_options(options: dict[str, Any]) -> None:
+    """Refuse options about a key that need another one, by the names that they have on the command line."""
+    about_key = [name for name in ("key_scope", "key_for", "on_conflict", "max_delay") if name in options]
+    if "key" not in options and about_key:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in about_key)
+        message = f"{names} {'is' if len(about_key) == 1 else 'are'} about the key of a task."
+        raise InvalidValue(message, hint="Give --key as well.")
+    if {"key_scope", "key_for"} <= options.keys():
+        raise InvalidValue("--key-scope and --key-for exclude each other.", hint="Give one of them.")
+    if "max_delay" in options and (options.get("on_conflict") != "replace" or "delay" not in options):
+        message = "--max-delay limits how long replacements can postpone a task."
+        raise InvalidValue(message, hint="Give --delay and --on-conflict replace as well.")
 
 
 def _note_if_unserved(client: Dibs, output: Output, task: Task) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.cli import text
 from dibs.cli.output import STYLES, Output
+from dibs.errors import InvalidValue
 from dibs.history_follower import HistoryFollower
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ WIDTHS = (10, 9, 20, 12, 6, 9, 19, 12, 0)
 
 def follow(client: Dibs, output: Output, criteria: dict[str, Any], page: dict[str, Any]) -> None:
     """Print the newest tasks, then each task that is created or changes, until Ctrl-C."""
+    if "with_limit" in criteria:
+        raise InvalidValue("--follow and --with-limit exclude each other.", hint="Follow a queue, a type or a group.")
     tail = HistoryTail(client)
     lines = TaskPrinter(output)
     for task in reversed(client.list_tasks(**criteria, **page)):
@@ -42,7 +45,14 @@ def follow(client: Dibs, output: Output, criteria: dict[str, Any], page: dict[st
 
 def _matches(task: Task, criteria: dict[str, Any]) -> bool:
     """Return True if the task matches all filters, with the meaning that the store gives them."""
-    has = {"state": task.state, "type": task.type, "queue": task.queue, "key": task.key, "worker": task.worker_id}
+    has = {
+        "state": task.state,
+        "type": task.type,
+        "queue": task.queue,
+        "key": task.key,
+        "worker": task.worker_id,
+        "group": task.group,
+    }
     if any(has[name] != wanted for name, wanted in criteria.items() if name in has):
         return False
     if "since" in criteria and task.created_at < criteria["since"]:

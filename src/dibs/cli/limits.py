@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dibs.cli import text
 from dibs.cli.context import open_client
-from dibs.cli.options import JsonOption, UrlOption, complete_group, complete_limit, complete_queue
-from dibs.cli.output import Column
-from dibs.errors import NotAllowed
+from dibs.cli.options import JsonOption, UrlOption, complete_group, complete_limit, complete_queue, given
+from dibs.cli.output import Column, Output
+from dibs.errors import InvalidValue, NotAllowed
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
@@ -40,6 +40,9 @@ LIMIT_GROUP_COLUMNS = (
     Column("next start (UTC)"),
 )
 GROUP_COLUMNS = (Column("group", stretch=True), Column("weight", right=True), Column("waiting", right=True))
+
+AT_ONCE = 1000
+"""The largest number of tasks that are compared with those that a limit counts."""
 
 NO_GROUP = "(no group)"
 
@@ -81,14 +84,15 @@ def show(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a limit, the value that code declares, and the groups that use it or wait for it."""
+    """Show a limit, the value that code declares, the queues and types that carry it, and the groups that use it or
+    wait for it."""
     with open_client(ctx, url, as_json) as (client, output):
         limit = client.get_limit(name)
-        groups = _groups(client, limit, count, after)
+        groups, carriers = _groups(client, limit, count, after), _carriers(client, name)
         if output.as_json:
-            output.print_json(_as_json(limit, groups))
+            output.print_json({**_as_json(limit, groups), **carriers})
             return
-        output.print_fields(_pairs(limit))
+        output.print_fields([*_pairs(limit), *_next_start(limit, groups), *_carrier_fields(carriers)])
         if groups and limit.per:
             output.print("")
             output.print_table(LIMIT_GROUP_COLUMNS, [_group_row(group) for group in groups])
@@ -106,24 +110,37 @@ def set_limit(
         str | None, typer.Option("--rate", metavar="RATE", help="How many claims may start, for example 100/minute.")
     ] = None,
     burst: Annotated[
-        int, typer.Option("--burst", metavar="N", help="How many claims of the rate may start at once.")
-    ] = 1,
+        int | None,
+        typer.Option("--burst", metavar="N", help="How many claims of the rate may start at once; initially 1."),
+    ] = None,
     per: Annotated[
         str | None, typer.Option("--per", metavar="WHAT", help="group: a limit of its own for each group.")
     ] = None,
+    no_max: Annotated[bool, typer.Option("--no-max", help="Remove the maximum.")] = False,
+    no_rate: Annotated[bool, typer.Option("--no-rate", help="Remove the rate and its burst.")] = False,
+    no_per: Annotated[bool, typer.Option("--no-per", help="One limit for all tasks together.")] = False,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a limit, or replace the limit of this name: options that are left out have their defaults.
+    """Create a limit, or change the limit of this name. Options that are left out stay as they are.
 
     The next claims obey the limit; running tasks are not stopped. The limit overrides the one that code declares, until
     that declaration changes.
     """
+    changes = given(max=max, rate=rate, burst=burst, per=per)
+    for option, removed in (("max", no_max), ("rate", no_rate), ("per", no_per)):
+        if removed and option in changes:
+            raise InvalidValue(f"--{option} and --no-{option} exclude each other.", hint="Give one of them.")
+        changes |= {option: None} if removed else {}
+    if not changes:
+        raise InvalidValue(
+            "No value is given.", hint="Give --max, --rate, --burst, --per, or --no-max, --no-rate, --no-per."
+        )
     with open_client(ctx, url, as_json) as (client, output):
         from dibs.wire.limits import ChangedLimit
 
-        limit = client.set_limit(name, max=max, rate=rate, burst=burst, per=per)
-        output.print(f"Limit {text.line(name)}: {rule(limit)}.")
+        limit = client.set_limit(name, **changes)
+        output.print(f"Limit {text.line(name)}: {limit.rule}.")
         output.print_json(ChangedLimit.from_model(limit))
 
 
@@ -134,14 +151,6 @@ def remove(ctx: typer.Context, name: LimitArgument, url: UrlOption = None, as_js
         client.remove_limit(name)
         output.print(f"Limit {text.line(name)} is removed.")
         output.print_json({"success": True, "name": name})
-
-
-def rule(limit: Limit) -> str:
-    """Describe what a limit allows."""
-    parts = [f"at most {limit.max:,} at once"] if limit.max is not None else []
-    if limit.rate is not None:
-        parts.append(f"{limit.rate} with bursts of {limit.burst:,}" if limit.burst > 1 else limit.rate)
-    return f"{', '.join(parts)}{' for each group' if limit.per else ''}"
 
 
 def _row(limit: Limit) -> tuple[object, ...]:
@@ -160,6 +169,32 @@ def _set_by(about: Limit | QueueSettings | TypeSettings) -> str:
     return "code" if about.source == "code" else by_hand
 
 
+def carried(settings: QueueSettings | TypeSettings) -> str:
+    """Describe the limits that a queue or type carries."""
+    names = [f"{name} (removed)" if name in settings.removed_limits else name for name in settings.limits]
+    return text.line(", ".join(names)) or "none"
+
+
+def note_uncounted(
+    client: Dibs, output: Output, limits: Sequence[str], *, queue: str | None = None, type: str | None = None
+) -> None:
+    """Print a note if tasks of this queue or type run that do not count towards one of these limits, because they were
+    claimed before the queue or type carried it."""
+    if output.as_json or not limits:
+        return
+    with contextlib.suppress(NotAllowed):
+        running = {task.id for task in client.list_tasks(state="claimed", limit=AT_ONCE, queue=queue, type=type)}
+        uncounted: set[int] = set()
+        for name in limits if running else ():
+            counted = client.list_tasks(state="claimed", with_limit=name, limit=AT_ONCE, queue=queue, type=type)
+            uncounted |= running - {task.id for task in counted}
+        if uncounted:
+            at_least = "At least " if len(running) == AT_ONCE else ""
+            tasks = f"{at_least}{text.count(len(uncounted), 'running task')}"
+            are = "is" if len(uncounted) == 1 else "are"
+            output.print_to_stderr(f"note: {tasks} {are} not counted, because a worker claimed them before.")
+
+
 def origin(about: Limit | QueueSettings | TypeSettings) -> Iterator[tuple[str, str]]:
     """Describe what set the values, and the declared values where they differ from the values in force."""
     yield "set by", _set_by(about)
@@ -169,11 +204,34 @@ def origin(about: Limit | QueueSettings | TypeSettings) -> Iterator[tuple[str, s
 
 def _pairs(limit: Limit) -> Iterator[tuple[str, str]]:
     yield "limit", text.line(limit.name)
-    yield "allows", rule(limit)
+    yield "allows", limit.rule
     yield "used", f"{limit.used:,}{' by all groups' if limit.per else ''}"
     yield "waiting", f"{limit.waiting:,}"
     yield from origin(limit)
     yield "changed", f"{text.exact(limit.updated_at)} UTC ({text.relative(limit.updated_at)})"
+
+
+def _next_start(limit: Limit, groups: list[LimitGroup]) -> Iterator[tuple[str, str]]:
+    """The next start of a rate that is one for all tasks; those of the groups are in their table."""
+    for group in groups:
+        if not limit.per and group.free_at is not None:
+            yield "next start", f"{text.exact(group.free_at)} UTC"
+
+
+def _carriers(client: Dibs, name: str) -> dict[str, list[str]]:
+    """Return the queues and the task types whose tasks all have the limit."""
+    return {
+        "queues": [each.queue for each in client.queue_settings() if name in each.limits],
+        "task_types": [each.type for each in client.type_settings() if name in each.limits],
+    }
+
+
+def _carrier_fields(carriers: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+    if not any(carriers.values()):
+        yield "carried by", "no queue or type: it applies to tasks that name it"
+    for kind, names in carriers.items():
+        if names:
+            yield kind.replace("task_", ""), text.line(", ".join(names))
 
 
 def _groups(client: Dibs, limit: Limit, count: int, after: str | None) -> list[LimitGroup]:

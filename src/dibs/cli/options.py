@@ -208,6 +208,19 @@ TagOption = Annotated[
     list[str] | None,
     typer.Option("--tag", metavar="TAG", help="Only tasks with this tag; several: tasks with all of them."),
 ]
+GroupFilterOption = Annotated[
+    str | None,
+    typer.Option("--group", metavar="GROUP", help="Only tasks of this group.", autocompletion=complete_group),
+]
+WithLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--with-limit",
+        metavar="NAME",
+        help="Only tasks with this limit; of claimed tasks, those that count towards it.",
+        autocompletion=complete_limit,
+    ),
+]
 SinceOption = Annotated[
     str | None,
     typer.Option(

@@ -10,7 +10,7 @@ import typer
 
 from dibs.cli import text
 from dibs.cli.context import open_client
-from dibs.cli.limits import QueueArgument, origin
+from dibs.cli.limits import QueueArgument, carried, note_uncounted, origin
 from dibs.cli.options import STATES, JsonOption, LimitNamesOption, NoLimitsOption, UrlOption, given, limit_names
 from dibs.cli.output import Column
 from dibs.errors import InvalidValue, NotAllowed
@@ -88,7 +88,7 @@ def _as_json(queue: QueueInfo, settings: QueueSettings) -> dict[str, Any]:
 
 def _settings(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "fair", "yes: the groups take turns" if settings.fair else "no"
-    yield "limits", text.line(", ".join(settings.limits)) or "none"
+    yield "limits", carried(settings)
     yield from origin(settings)
 
 
@@ -135,6 +135,7 @@ def set_queue(
         with output.progress_bar("Tasks that obey the settings", None) as step:
             settings = client.set_queue(queue, **changes, note=step)
         output.print_fields([("queue", text.line(queue)), *_settings(settings)])
+        note_uncounted(client, output, limits or (), queue=queue)
         output.print_json(ChangedQueueSettings.from_model(settings))
 
 

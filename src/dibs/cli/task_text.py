@@ -24,10 +24,10 @@ HISTORY_COLUMNS = (
 BAR = 20
 
 
-def show_task(output: Output, task: Task) -> None:
-    """Print all fields of a task."""
+def show_task(output: Output, task: Task, limits: Sequence[tuple[str, str]]) -> None:
+    """Print all fields of a task. `limits`: those that apply to it, each with its origin."""
     if not output.as_json:
-        output.print_fields([*_state_fields(task), *_time_fields(task), *_data_fields(task)])
+        output.print_fields([*_state_fields(task, limits), *_time_fields(task), *_data_fields(task)])
 
 
 def show_history(output: Output, entries: Sequence[HistoryEntry]) -> None:
@@ -56,7 +56,7 @@ def _entry(entry: HistoryEntry) -> tuple[object, ...]:
     return f"{entry.at:%Y-%m-%d %H:%M:%S.%f}", *moves, entry.worker_id or "", entry.by or "", detail
 
 
-def _state_fields(task: Task) -> Iterator[tuple[str, str]]:
+def _state_fields(task: Task, limits: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     yield "id", str(task.id)
     yield "type", text.line(task.type) + (f" (version {task.type_version})" if task.type_version else "")
     yield "state", task.state.value
@@ -75,7 +75,7 @@ def _state_fields(task: Task) -> Iterator[tuple[str, str]]:
     if task.key:
         scope = describe_scope(task)
         yield "key", text.line(task.key) + (f" ({scope})" if scope else "")
-    yield from _labels(task)
+    yield from _labels(task, limits)
     if task.workflow_id:
         yield "workflow", str(task.workflow_id)
     if task.timeout:
@@ -114,10 +114,13 @@ def _error(error: Failure) -> str:
     )  # a traceback ends in the same text
 
 
-def _labels(task: Task) -> Iterator[tuple[str, str]]:
+def _labels(task: Task, limits: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     if task.tags:
         yield "tags", text.line(", ".join(task.tags))
     if task.group is not None:
         yield "group", text.line(task.group)
-    if task.limits:
-        yield "limits", text.line(", ".join(task.limits))
+    if limits:
+        yield "limits", text.line(", ".join(f"{name}{_ORIGINS[origin]}" for name, origin in limits))
+
+
+_ORIGINS = {"task": "", "type": " (of its type)", "queue": " (of its queue)"}

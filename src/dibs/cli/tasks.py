@@ -13,6 +13,7 @@ from dibs.cli.options import (
     AllOption,
     CursorOption,
     DryRunOption,
+    GroupFilterOption,
     JsonOption,
     KeyOption,
     LimitOption,
@@ -26,6 +27,7 @@ from dibs.cli.options import (
     TypeOption,
     UntilOption,
     UrlOption,
+    WithLimitOption,
     WorkerOption,
     YesOption,
     filters,
@@ -35,6 +37,7 @@ from dibs.cli.output import Column, Output
 from dibs.errors import TaskNotFound
 
 if TYPE_CHECKING:
+    from dibs.client import Dibs
     from dibs.model.task import Task
 
 app = typer.Typer(
@@ -69,6 +72,8 @@ def list_tasks(
     until: UntilOption = None,
     content: TextOption = None,
     tags: TagOption = None,
+    group: GroupFilterOption = None,
+    with_limit: WithLimitOption = None,
     limit: LimitOption = 50,
     cursor: CursorOption = None,
     follow: Annotated[
@@ -88,6 +93,8 @@ def list_tasks(
         until=until,
         text=content,
         tags=tags or None,
+        group=group,
+        with_limit=with_limit,
     )
     page = given(limit=limit, cursor=cursor)
     with open_client(ctx, url, as_json) as (client, output):
@@ -131,8 +138,15 @@ def show(ctx: typer.Context, task_id: TaskIdArgument, url: UrlOption = None, as_
         task = client.get(task_id)
         if task is None:
             raise TaskNotFound(task_id)
-        show_task(output, task)
+        show_task(output, task, [] if output.as_json else _limits(client, task))
         output.print_json(OneTask.from_model(task))
+
+
+def _limits(client: Dibs, task: Task) -> list[tuple[str, str]]:
+    """Return the limits of the task, each with its origin."""
+    from dibs.model.limit import limits_with_origin
+
+    return limits_with_origin(task.limits, client.get_type_settings(task.type), client.get_queue(task.queue))
 
 
 @app.command("history")
@@ -176,6 +190,8 @@ def cancel(
     until: UntilOption = None,
     content: TextOption = None,
     tags: TagOption = None,
+    group: GroupFilterOption = None,
+    with_limit: WithLimitOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     url: UrlOption = None,
@@ -192,6 +208,8 @@ def cancel(
         until=until,
         text=content,
         tags=tags or None,
+        group=group,
+        with_limit=with_limit,
     )
     bulk.check(task_ids or [], every, criteria, dry_run=dry_run, yes=yes)
     with open_client(ctx, url, as_json) as (client, output):
@@ -219,6 +237,8 @@ def retry(
     until: UntilOption = None,
     content: TextOption = None,
     tags: TagOption = None,
+    group: GroupFilterOption = None,
+    with_limit: WithLimitOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     url: UrlOption = None,
@@ -236,6 +256,8 @@ def retry(
         until=until,
         text=content,
         tags=tags or None,
+        group=group,
+        with_limit=with_limit,
     )
     bulk.check(task_ids or [], every, criteria, dry_run=dry_run, yes=yes)
     with open_client(ctx, url, as_json) as (client, output):

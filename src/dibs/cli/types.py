@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,9 @@ import typer
 from dibs.cli import text
 from dibs.cli.context import open_client
 from dibs.cli.enqueue import read_object
-from dibs.cli.limits import origin
+from dibs.cli.limits import carried, note_uncounted, origin
 from dibs.cli.options import (
+    COMPLETION_SAMPLE,
     JsonOption,
     LimitNamesOption,
     NoLimitsOption,
@@ -23,7 +25,7 @@ from dibs.cli.options import (
     limit_names,
 )
 from dibs.cli.output import Column
-from dibs.errors import InvalidValue, TaskTypeNotFound
+from dibs.errors import InvalidValue, NotAllowed, TaskTypeNotFound
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
@@ -111,7 +113,7 @@ _SOURCES = {"code": "declared in code", "command": "by hand"}
 
 
 def _settings(settings: TypeSettings) -> Iterator[tuple[str, str]]:
-    yield "limits", text.line(", ".join(settings.limits)) or "none"
+    yield "limits", carried(settings)
     yield "group by", text.line(settings.group_by or "-")
     if settings.source is not None:
         yield from origin(settings)
@@ -153,6 +155,7 @@ def set_type(
         with output.progress_bar("Tasks that obey the settings", None) as step:
             settings = client.set_type(name, **changes, note=step)
         output.print_fields([("type", text.line(name)), *_settings(settings)])
+        note_uncounted(client, output, limits or (), type=name)
         output.print_json(ChangedTypeSettings.from_model(settings))
 
 
@@ -179,9 +182,31 @@ def register(
 def pause(ctx: typer.Context, name: TypeArgument, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Pause a task type: its tasks are not claimed, in any queue; claimed tasks continue."""
     with open_client(ctx, url, as_json) as (client, output):
+        others = None if output.as_json else _others(client, name)
         client.pause_type(name)
         output.print(f"Task type {text.line(name)} is paused.")
+        if others is not None:
+            listed = f" Known types: {text.shorten(text.line(', '.join(others)), 200)}." if others else ""
+            output.print_to_stderr(f"note: No task, worker or schedule has the type {text.line(name)}.{listed}")
         output.print_json({"success": True, "task_type": name, "paused": True})
+
+
+def _others(client: Dibs, name: str) -> list[str] | None:
+    """Return the types of the newest tasks and the registered types if nothing has this type; None if something does or
+    the API key may not read.
+
+    A type that nothing has is paused as well: it may be paused before its first task is enqueued.
+    """
+    with contextlib.suppress(NotAllowed):
+        registered = {each.name for each in client.list_types()}
+        if name in registered or client.get_type_settings(name).source or client.list_tasks(type=name, limit=1):
+            return None
+        if any(name in (worker.types or ()) for worker in client.workers()):
+            return None
+        if any(schedule.type == name for schedule in client.schedules()):
+            return None
+        return sorted(registered | {task.type for task in client.list_tasks(limit=COMPLETION_SAMPLE)})
+    return None
 
 
 @app.command("resume")

@@ -113,6 +113,8 @@ class MatchOptions(TypedDict, total=False):
     since: datetime | None
     until: datetime | None
     tags: Sequence[str] | None
+    group: str | None
+    with_limit: str | None
 
 
 class ListOptions(MatchOptions, total=False):

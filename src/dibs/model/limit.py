@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dibs.errors import InvalidValue
 from dibs.json_values import MAX_NAME, check_name
@@ -51,20 +52,55 @@ class NewLimit(msgspec.Struct, frozen=True, kw_only=True):
         check_name(self.name, "The limit's name")
         if self.max is None and self.rate is None:
             raise InvalidValue(f"The limit {self.name!r} limits nothing.", hint="Give max, rate or both.")
-        if self.max is not None:
-            check_integer(self.max, "max", 1, MAX_PERMITS)
-        if self.rate is not None and read_limit(self.rate) is None:
-            raise InvalidValue("rate must be a rate such as '100/minute', or be left out.")
-        check_integer(self.burst, "burst", 1, MAX_PERMITS)
+        _check_values(self.max, self.rate, self.burst, self.per)
         if self.rate is None and self.burst != 1:
             raise InvalidValue("burst belongs to a rate.", hint="Give rate as well, or leave burst out.")
-        if self.per not in (None, PER_GROUP):
-            raise InvalidValue(f"per must be 'group' or None, not {self.per!r}.")
 
     @property
     def starts(self) -> RateLimit | None:
         """The rate as a number and a period."""
         return None if self.rate is None else read_limit(self.rate)
+
+
+class LimitChange(msgspec.Struct, frozen=True, kw_only=True):
+    """New values for a limit, or the values of a new limit, checked on construction. UNSET: the value of the limit
+    stays; a new limit has the default. None: the limit has no maximum, no rate, or is one for all."""
+
+    name: str
+    max: int | UnsetType | None = UNSET
+    rate: str | UnsetType | None = UNSET
+    burst: int | UnsetType = UNSET
+    per: str | UnsetType | None = UNSET
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "The limit's name")
+        _check_values(
+            None if self.max is UNSET else self.max,
+            None if self.rate is UNSET else self.rate,
+            1 if self.burst is UNSET else self.burst,
+            None if self.per is UNSET else self.per,
+        )
+
+    def applied_to(self, known: NewLimit | None) -> NewLimit:
+        """The limit with the new values. `known`: its present values; None for a limit that does not exist. A burst
+        that is not among the new values goes with the rate that it belonged to."""
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
+        if known is None:
+            return NewLimit(**given)
+        merged = {**msgspec.structs.asdict(known), **given}
+        if merged["rate"] is None and "burst" not in given:
+            merged["burst"] = 1
+        return NewLimit(**merged)
+
+
+def _check_values(maximum: int | None, rate: str | None, burst: int, per: str | None) -> None:
+    if maximum is not None:
+        check_integer(maximum, "max", 1, MAX_PERMITS)
+    if rate is not None and read_limit(rate) is None:
+        raise InvalidValue("rate must be a rate such as '100/minute', or be left out.")
+    check_integer(burst, "burst", 1, MAX_PERMITS)
+    if per not in (None, PER_GROUP):
+        raise InvalidValue(f"per must be 'group' or None, not {per!r}.")
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -91,6 +127,14 @@ class Limit(msgspec.Struct, frozen=True):
     def overridden(self) -> bool:
         """True if the limit is declared in code, and was set by hand since that declaration."""
         return self.declared is not None and self.source == "command"
+
+    @property
+    def rule(self) -> str:
+        """What the limit allows, in words."""
+        parts = [f"at most {self.max:,} at once"] if self.max is not None else []
+        if self.rate is not None:
+            parts.append(f"{self.rate} with bursts of {self.burst:,}" if self.burst > 1 else self.rate)
+        return f"{', '.join(parts)}{' for each group' if self.per else ''}"
 
     @property
     def values(self) -> NewLimit:
@@ -129,7 +173,8 @@ class NewQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueueSettings(msgspec.Struct, frozen=True):
     """The settings of a queue. Settings that were made by hand stay until their declaration in code changes. `source`:
-    None for a queue that has no settings."""
+    None for a queue that has no settings. `removed_limits`: those of the limits that were removed; the tasks run
+    without them until they are set again."""
 
     queue: str
     fair: bool = False
@@ -137,6 +182,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
     source: SettingSource | None = None
     updated_at: datetime | None = None
     declared: dict[str, Any] | None = None
+    removed_limits: list[str] = []
 
     @property
     def overridden(self) -> bool:
@@ -173,6 +219,7 @@ class TypeSettings(msgspec.Struct, frozen=True):
     source: SettingSource | None = None
     updated_at: datetime | None = None
     declared: dict[str, Any] | None = None
+    removed_limits: list[str] = []
 
     @property
     def overridden(self) -> bool:
@@ -201,6 +248,20 @@ class GroupInfo(msgspec.Struct, frozen=True):
     waiting: int = 0
 
 
+def limits_with_origin(
+    own: Sequence[str], type_settings: TypeSettings, queue_settings: QueueSettings
+) -> list[tuple[str, str]]:
+    """The limits of a task, each with what it has the limit from: "task", "type" or "queue". Limits of its type and
+    queue that were removed do not apply."""
+    removed = {*type_settings.removed_limits, *queue_settings.removed_limits}
+    names = [("task", own), ("type", type_settings.limits), ("queue", queue_settings.limits)]
+    found: dict[str, str] = {}
+    for origin, limits in names:
+        for name in limits:
+            found.setdefault(name, origin)
+    return [(name, origin) for name, origin in found.items() if name not in removed]
+
+
 def check_limit_names(names: Any) -> None:
     """Check for a list of at most MAX_TASK_LIMITS names of limits; the list may be empty."""
     if isinstance(names, str) or not isinstance(names, Sequence):
@@ -209,6 +270,11 @@ def check_limit_names(names: Any) -> None:
         raise InvalidValue(f"A task can have at most {MAX_TASK_LIMITS} limits; these are {len(names)}.")
     for name in names:
         check_name(name, "The name of a limit")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise InvalidValue(
+            f"The limit {twice!r} is given twice.", hint="A task counts once towards a limit: name each limit once."
+        )
 
 
 def check_group(group: Any) -> str:

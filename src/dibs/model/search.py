@@ -22,7 +22,8 @@ class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
 
     `queues`: the only queues to search, in addition to the other filters. `text`: occurs in the params, or in the
     error's type and message. The task was created at or after `since` and before `until`. `tags`: the task has all of
-    them.
+    them. `with_limit`: a claimed task counts towards the limit; for any other task, the limit is among those of the
+    task, its type or its queue.
     """
 
     state: str | None = None
@@ -35,6 +36,8 @@ class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     until: datetime | None = None
     tags: Sequence[str] | None = None
+    group: str | None = None
+    with_limit: str | None = None
 
     def __post_init__(self) -> None:
         if self.state is not None and self.state not in STATES:
@@ -55,6 +58,8 @@ class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
             (self.queue, "The queue"),
             (self.key, "The key"),
             (self.worker, "The worker's id"),
+            (self.group, "The group"),
+            (self.with_limit, "The limit's name"),
         ]
 
     def filters(self) -> dict[str, Any]:
@@ -64,7 +69,12 @@ class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_search(self) -> bool:
         """True if a filter is set for which the task list has no index."""
-        searched = (self.key, self.worker, self.text, self.since, self.until, self.tags)
+        return self.tags is not None or self.only_searched
+
+    @property
+    def only_searched(self) -> bool:
+        """True if a filter is set that lists of the dead letter do not have."""
+        searched = (self.key, self.worker, self.text, self.since, self.until, self.group, self.with_limit)
         return any(value is not None for value in searched)
 
 
@@ -73,7 +83,8 @@ def check_not_everything(which: TaskMatch) -> None:
     if all(value is None for name, value in which.filters().items() if name != "queues"):
         raise InvalidValue(
             "A bulk action needs at least one filter.",
-            hint="Give a state, type, queue, key, worker, text, tags or time. A `since` long ago matches all tasks.",
+            hint="Give a state, type, queue, key, worker, text, tags, group, with_limit or time. "
+            "A `since` long ago matches all tasks.",
         )
 
 
@@ -110,10 +121,10 @@ class TaskFilter(TaskMatch, frozen=True, kw_only=True):
             check_name(self.error, "The error text")
         if self.error is not None and not self.dead:
             raise InvalidValue("Only the dead letter can be listed by error.", hint="Add dead=True.")
-        if self.dead and any(each is not None for each in (self.key, self.worker, self.text, self.since, self.until)):
+        if self.dead and self.only_searched:
             raise InvalidValue(
                 "The dead letter is listed by queue, type, error and tags only.",
-                hint="Leave out key, worker, text and times, or list failed tasks with state='failed'.",
+                hint="Leave out the other filters, or list failed tasks with state='failed'.",
             )
         check_integer(self.limit, "limit", 1, MAX_BATCH)
         if self.cursor is not None:

@@ -22,6 +22,7 @@ from dibs.model.key import ApiKey, BrowserSession, MintedKey, NewKey, RateLimit,
 from dibs.model.limit import (
     GroupInfo,
     Limit,
+    LimitChange,
     LimitGroup,
     NewLimit,
     NewQueueSettings,
@@ -467,6 +468,10 @@ class LimitOperations(Protocol):
         obey it. Running tasks are not stopped: a lower `max` is reached when enough of them have ended. A limit that
         was removed counts the claims that are still live. From code: LimitNotFound if the limit was removed by hand
         since the same declaration."""
+
+    def change_limit(self, change: LimitChange) -> Operation[Limit]:
+        """Change values of the limit, by hand, or store a limit that does not exist. A value that the change leaves out
+        stays, also if another change comes at the same moment. See `put_limit`."""
 
     def declare(self, declarations: Declarations) -> Operation[StoredDeclarations]:
         """Store what a program declares in its code, as `put_limit`, `put_queue` and `put_type` do with the source

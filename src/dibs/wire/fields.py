@@ -121,8 +121,8 @@ OnConflictOption = Annotated[
     Literal["return", "keep", "raise", "replace"],
     Meta(
         description="If a task has the key: return that task if type and params are equal and refuse otherwise; keep "
-        "that task whatever its params; refuse; or replace params, priority, due time and tags of a task that has not "
-        "started.",
+        "that task whatever its params; refuse; or replace params, priority, due time, expiry, tags, group and limits "
+        "of a task that has not started.",
     ),
 ]
 Traceparent = Annotated[

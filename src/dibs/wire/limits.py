@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from dibs.model import declaration
 from dibs.model import limit as model
@@ -16,6 +16,7 @@ from dibs.model.limit import (
     MAX_TASK_LIMITS,
     MAX_WEIGHT,
     SETTLED_AT_ONCE,
+    LimitChange,
     NewLimit,
     NewQueueSettings,
     NewTypeSettings,
@@ -53,7 +54,8 @@ Per = Annotated[
     Literal["group"] | None,
     Meta(description="With `group`, each group of tasks has a limit of its own; null: one for all."),
 ]
-LimitNames = Annotated[list[Name], Meta(max_length=MAX_TASK_LIMITS)]
+LimitNames = Annotated[list[Name], Meta(max_length=MAX_TASK_LIMITS, extra_json_schema={"uniqueItems": True})]
+"""Names of limits, each once."""
 Weight = Annotated[
     float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT, description="The share of the claims where the queue is fair.")
 ]
@@ -69,6 +71,10 @@ Unsettled = Annotated[
     int, Meta(description="Send it as `after` to /api/upkeep/settle; null if all tasks that wait obey the settings.")
 ]
 Declared = Annotated[JsonObject, Meta(description="What the code of a program declares; null if no code declares it.")]
+RemovedLimits = Annotated[
+    list[str],
+    Meta(description="Those of the limits that were removed: the tasks run without them until they are set again."),
+]
 Overridden = Annotated[bool, Meta(description="The values were set by hand since their declaration in code.")]
 
 
@@ -94,6 +100,26 @@ class NewLimitBody(RequestBody, frozen=True):
     def to_model(self, name: str) -> NewLimit:
         """The limit, checked."""
         return NewLimit(name=name, max=self.max, rate=self.rate, burst=self.burst, per=self.per)
+
+
+class LimitChangeBody(RequestBody, frozen=True):
+    """New values for a limit. What is left out stays as it is; a limit that does not exist has its default. Null
+    removes the maximum, the rate, or the division by groups."""
+
+    max: Max | UnsetType | None = UNSET
+    rate: Rate | UnsetType | None = UNSET
+    burst: Burst | UnsetType = UNSET
+    per: Per | UnsetType = UNSET
+
+    @classmethod
+    def from_model(cls, change: LimitChange) -> Self:
+        """The values to send."""
+        per = change.per if change.per is UNSET else _per(change.per)
+        return cls(max=change.max, rate=change.rate, burst=change.burst, per=per)
+
+    def to_model(self, name: str) -> LimitChange:
+        """The new values, checked."""
+        return LimitChange(name=name, max=self.max, rate=self.rate, burst=self.burst, per=self.per)
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -301,6 +327,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
     updated_at: Timestamp | None = None
     declared: Declared | None = None
     overridden: Overridden = False
+    removed_limits: RemovedLimits = []
 
     @classmethod
     def from_model(cls, settings: model.QueueSettings) -> Self:
@@ -316,6 +343,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
             source=self.source,
             updated_at=to_datetime_or_none(self.updated_at),
             declared=self.declared,
+            removed_limits=self.removed_limits,
         )
 
 
@@ -326,6 +354,7 @@ def _about(settings: model.QueueSettings | model.TypeSettings) -> dict[str, Any]
         "updated_at": to_text_or_none(settings.updated_at),
         "declared": settings.declared,
         "overridden": settings.overridden,
+        "removed_limits": settings.removed_limits,
     }
 
 
@@ -396,6 +425,7 @@ class TypeSettings(msgspec.Struct, frozen=True):
     updated_at: Timestamp | None = None
     declared: Declared | None = None
     overridden: Overridden = False
+    removed_limits: RemovedLimits = []
 
     @classmethod
     def from_model(cls, settings: model.TypeSettings) -> Self:
@@ -411,6 +441,7 @@ class TypeSettings(msgspec.Struct, frozen=True):
             source=self.source,
             updated_at=to_datetime_or_none(self.updated_at),
             declared=self.declared,
+            removed_limits=self.removed_limits,
         )
 
 

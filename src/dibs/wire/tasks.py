@@ -491,7 +491,11 @@ class TaskOptions(RequestBody, frozen=True):
     ) = None
     limits: Annotated[
         list[Name],
-        Meta(max_length=MAX_TASK_LIMITS, description="Limits of the task, beside those of its queue and type."),
+        Meta(
+            max_length=MAX_TASK_LIMITS,
+            description="Limits of the task, beside those of its queue and type.",
+            extra_json_schema={"uniqueItems": True},
+        ),
     ] = field(default_factory=list)
     group: Annotated[Name, Meta(description="The group of the task, for limits per group and fair queues.")] | None = (
         None
@@ -646,6 +650,14 @@ OfType = Annotated[Name, Meta(description="Only tasks of this type.")]
 OfQueue = Annotated[Name, Meta(description="Only tasks of this queue.")]
 OfKey = Annotated[Name, Meta(description="Only the task with this idempotency key.")]
 OfWorker = Annotated[Name, Meta(description="Only tasks that this worker holds, or held last.")]
+OfGroup = Annotated[Name, Meta(description="Only tasks of this group.")]
+OfLimit = Annotated[
+    Name,
+    Meta(
+        description="Only tasks with this limit: claimed tasks that count towards it; other tasks if they, their type "
+        "or their queue have it."
+    ),
+]
 SINCE = Meta(description="Only tasks that were created at this time or later.")
 UNTIL = Meta(description="Only tasks that were created before this time.")
 OfText = Annotated[
@@ -678,7 +690,9 @@ class MatchBody(RequestBody, frozen=True):
     """Filters, all of which a task must match. At least one filter is required."""
 
     rules: ClassVar[tuple[dict[str, Any], ...]] = (
-        at_least_one("status", "task_type", "queue", "key", "worker", "since", "until", "text", "tags"),
+        at_least_one(
+            "status", "task_type", "queue", "key", "worker", "since", "until", "text", "tags", "group", "with_limit"
+        ),
     )
 
     state: Status | None = field(name="status", default=None)
@@ -690,6 +704,8 @@ class MatchBody(RequestBody, frozen=True):
     until: Annotated[Moment, UNTIL] | None = None
     text: OfText | None = None
     tags: OfTags | None = None
+    group: OfGroup | None = None
+    with_limit: OfLimit | None = None
     cursor: Annotated[TaskId, Meta(description="`next_cursor` of the answer before.")] | None = None
 
     @classmethod
@@ -705,6 +721,8 @@ class MatchBody(RequestBody, frozen=True):
             until=utc_or_none(which.until),
             text=which.text,
             tags=list_or_none(which.tags),
+            group=which.group,
+            with_limit=which.with_limit,
             cursor=cursor,
         )
 
@@ -720,6 +738,8 @@ class MatchBody(RequestBody, frozen=True):
             until=self.until,
             text=self.text,
             tags=self.tags,
+            group=self.group,
+            with_limit=self.with_limit,
             queues=queues,
         )
 
@@ -748,6 +768,8 @@ class ListQuery(Query, frozen=True):
     until: Annotated[TimeInQuery, UNTIL] | None = None
     text: OfText | None = None
     tags: TagsInQuery | None = None
+    group: OfGroup | None = None
+    with_limit: OfLimit | None = None
     limit: PageLimit = 100
     cursor: PageCursor | None = None
 
@@ -764,6 +786,8 @@ class ListQuery(Query, frozen=True):
             until=to_text_or_none(which.until),
             text=which.text,
             tags=tags_to_query(which.tags),
+            group=which.group,
+            with_limit=which.with_limit,
             limit=which.limit,
             cursor=which.cursor,
         )
@@ -780,6 +804,8 @@ class ListQuery(Query, frozen=True):
             until=_time_in_query(self.until, "until"),
             text=self.text,
             tags=tags_from_query(self.tags),
+            group=self.group,
+            with_limit=self.with_limit,
             queues=queues,
         )
 

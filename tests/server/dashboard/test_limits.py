@@ -31,7 +31,18 @@ def test_limits_are_shown_with_their_use_and_backlog(site: Site, app: dibs.Dibs)
     assert "type charge tenant by tenant hand" in text
     assert "Set a limit" not in text
     assert "Remove" not in text
-    assert 'href="/limits"' in site.visitor("read").get("/queues").text
+    menu = page.text[page.text.index('<nav aria-label="Main"') : page.text.index("</nav>")]
+    assert '<a href="/limits" data-key="l" aria-current="page">Limits</a>' in menu
+    assert menu.count("aria-current") == 1
+
+
+def test_the_numbers_lead_to_the_tasks_that_use_a_limit_up_or_wait_for_it(site: Site, app: dibs.Dibs) -> None:
+    fill(app)
+    visitor = site.visitor("read")
+    assert 'href="/tasks?with_limit=mail-api&amp;state=claimed"' in visitor.get("/limits").text
+    assert visitor.get("/tasks?with_limit=mail-api&state=claimed").text.count("<tr data-row") == 2
+    assert visitor.get("/tasks?with_limit=mail-api&state=pending").text.count("<tr data-row") == 3
+    assert visitor.get("/tasks?group=zeta").text.count("<tr data-row") == 1
 
 
 def test_a_store_without_limits_says_so(site: Site, app: dibs.Dibs) -> None:
@@ -62,7 +73,8 @@ def test_the_value_set_by_hand_is_shown_beside_the_declared_value(site: Site, ap
 def test_an_admin_sets_changes_and_removes_a_limit(site: Site, app: dibs.Dibs) -> None:
     visitor = site.visitor("admin")
     answer = visitor.post("/limits", name="stripe", max="5", rate="100/minute", burst="10", per="group")
-    assert "Limit stripe is set: the next claims obey it." in text_of(answer)
+    done = "Limit stripe: at most 5 at once, 100/minute with bursts of 10 for each group. The next claims obey it."
+    assert done in text_of(answer)
     limit = app.get_limit("stripe")
     assert (limit.max, limit.rate, limit.burst, limit.per) == (5, "100/minute", 10, "group")
     shown = visitor.get("/limits?show=stripe").text
@@ -70,7 +82,12 @@ def test_an_admin_sets_changes_and_removes_a_limit(site: Site, app: dibs.Dibs) -
     assert 'name="rate" value="100/minute"' in shown
     assert 'data-confirm="Remove limit stripe? Its tasks run without it."' in shown
     visitor.post("/limits", name="stripe", max="2")
-    assert app.get_limit("stripe").max == 2
+    limit = app.get_limit("stripe")
+    assert (limit.max, limit.rate, limit.burst, limit.per) == (2, "100/minute", 10, "group")
+    assert 'name="shown" value="stripe"' in shown
+    visitor.post("/limits", name="stripe", shown="stripe", max="2", rate="", burst="", per="")
+    limit = app.get_limit("stripe")
+    assert (limit.max, limit.rate, limit.burst, limit.per) == (2, None, 1, None)
     visitor.post("/limits/remove", name="stripe")
     assert app.limits() == []
 
@@ -124,6 +141,24 @@ def test_a_task_is_shown_with_its_group_and_limits(site: Site, app: dibs.Dibs) -
     page = site.visitor("read").get(f"/tasks/{task.id}")
     assert "Group acme Limits stripe" in text_of(page)
     assert 'href="/limits?show=stripe#limit"' in page.text
+
+
+def test_a_task_is_shown_with_the_limits_of_its_type_and_its_queue(site: Site, app: dibs.Dibs) -> None:
+    for name in ("own", "of-type", "of-queue"):
+        app.set_limit(name, max=5)
+    app.set_type("charge", limits=["of-type"])
+    app.set_queue("shop", limits=["of-queue", "own"])
+    task = app.enqueue("charge", queue="shop", limits=["own"])
+    page = site.visitor("read").get(f"/tasks/{task.id}")
+    assert "Limits own of-type of its type of-queue of its queue" in text_of(page)
+
+
+def test_a_limit_that_was_removed_is_marked_where_it_is_carried(site: Site, app: dibs.Dibs) -> None:
+    fill(app)
+    app.remove_limit("tenant")
+    page = site.visitor("read").get("/limits")
+    assert "type charge tenant removed by tenant hand" in text_of(page)
+    assert "show=tenant" not in page.text
 
 
 def test_names_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:

@@ -83,6 +83,15 @@ def test_the_figures_are_those_of_the_store(site: Site, app: dibs.Dibs) -> None:
     assert figure(page, "oldest") != "\N{EN DASH}"
 
 
+def test_paused_queues_and_paused_types_are_counted(site: Site, app: dibs.Dibs) -> None:
+    app.pause("mail")
+    for name in ("resize", "scan"):
+        app.pause_type(name)
+    page = once_counted(site.visitor("read"), "/")
+    assert "1 queue is paused 2 task types are paused" in text_of(page)
+    assert "task types" not in text_of(once_counted(site.visitor("read", queues=["mail"]), "/"))
+
+
 def test_the_newest_failures_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize")
     fail_for_good(app, task, HOSTILE)

@@ -64,6 +64,8 @@ async def get_limit(call: Call) -> Answer:
 async def put_limit(call: Call) -> Answer:
     """Create a limit, or replace the limit with this name. The next claims obey it; running tasks are not stopped.
 
+    What is left out has its default. `PATCH` keeps what is left out.
+
     `max` limits the live claims, `rate` the claims that start: in any period at most `burst` plus the rate times the
     length of the period. With `source` set to `code`, a limit that was set by hand since that declaration is kept.
     """
@@ -71,6 +73,25 @@ async def put_limit(call: Call) -> Answer:
     new = call.body.to_model(call.path["name"])
     limit = await call.run(call.service.store.limits.put_limit(new, call.body.source))
     return Answer(wire.ChangedLimit.from_model(limit))
+
+
+@endpoint(
+    "PATCH",
+    "/api/limits/{name:name}",
+    Scope.ADMIN,
+    tag=TAG,
+    body=wire.LimitChangeBody,
+    answers={200: (wire.ChangedLimit, "The limit is stored.")},
+    examples={"another maximum, the same rate": {"max": 3}, "no rate any more": {"rate": None}},
+)
+async def change_limit(call: Call) -> Answer:
+    """Change a limit, or create it. What is left out stays as it is; null removes the maximum, the rate, or `per`.
+
+    The next claims obey the limit; running tasks are not stopped.
+    """
+    call.caller.check_whole_store()
+    change = call.body.to_model(call.path["name"])
+    return Answer(wire.ChangedLimit.from_model(await call.run(call.service.store.limits.change_limit(change))))
 
 
 @endpoint(
@@ -341,6 +362,7 @@ ENDPOINTS = [
     list_limits,
     get_limit,
     put_limit,
+    change_limit,
     remove_limit,
     list_limit_groups,
     list_settings,

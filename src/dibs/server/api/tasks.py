@@ -53,8 +53,9 @@ async def create(call: Call) -> Answer:
     key with the same type and params returns the existing task. Each queue has its own idempotency keys.
 
     `key_scope` or `key_for_seconds` limit how long the task has its key, and `on_conflict` decides what happens if a
-    task has it. With `replace`, a task that has not started gets the new params, priority, due time and tags; the
-    answer has `replaced`. A key that ends does not make a repetition safe by itself: send a `request_id` as well.
+    task has it. With `replace`, a task that has not started gets the new params, priority, due time, expiry, tags,
+    group and limits; the answer has `replaced`. A key that ends does not make a repetition safe by itself: send a
+    `request_id` as well.
     """
     new = tracing.with_trace(call.body.to_model(), call.trace)
     await check_new_tasks(call, [new])

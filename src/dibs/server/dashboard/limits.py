@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from dibs.errors import DibsError, InvalidValue, LimitNotFound
 from dibs.model.key import Scope
-from dibs.model.limit import Limit, NewLimit, QueueSettings, TypeSettings
+from dibs.model.limit import Limit, LimitChange, QueueSettings, TypeSettings
 from dibs.server.api.limits import usable_limits
 from dibs.server.dashboard.page import NameForm, PageRequest, PageResult, page
 from dibs.wire.errors import status_of
@@ -38,22 +39,27 @@ class LimitsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LimitForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The form that sets a limit; numbers are texts, which may be empty."""
+    """The form that sets a limit; numbers are texts, which may be empty. `shown`: the limit whose values the form
+    showed: an empty field removes its value. Without it, the value of a limit that exists stays."""
 
     name: str = ""
+    shown: str = ""
     max: str = ""
     rate: str = ""
     burst: str = ""
     per: str = ""
 
-    def new_limit(self) -> NewLimit:
-        """Return the limit, validated."""
-        return NewLimit(
-            name=self.name.strip(),
-            max=_number(self.max, "The maximum"),
-            rate=self.rate.strip() or None,
-            burst=_number(self.burst, "The burst") or 1,
-            per=self.per or None,
+    def change(self) -> LimitChange:
+        """Return the new values, validated."""
+        name = self.name.strip()
+        empty = None if self.shown == name else UNSET
+        burst = _number(self.burst, "The burst")
+        return LimitChange(
+            name=name,
+            max=empty if (maximum := _number(self.max, "The maximum")) is None else maximum,
+            rate=self.rate.strip() or empty,
+            burst=(UNSET if empty is UNSET else 1) if burst is None else burst,
+            per=self.per or empty,
         )
 
 
@@ -85,13 +91,13 @@ async def limits(request: PageRequest) -> PageResult:
 
 @page("POST", "/limits", Scope.ADMIN, form=LimitForm)
 async def set_limit(request: PageRequest) -> PageResult:
-    """Create or replace a limit."""
+    """Create or change a limit."""
     request.caller.check_whole_store()
     try:
-        limit = await request.run(request.service.store.limits.put_limit(request.body.new_limit(), "command"))
+        limit = await request.run(request.service.store.limits.change_limit(request.body.change()))
     except DibsError as error:
         return await _show(request, LimitsQuery(), given=request.body, problem=error)
-    return request.redirect_with_notice("/limits", f"Limit {limit.name} is set: the next claims obey it.")
+    return request.redirect_with_notice("/limits", f"Limit {limit.name}: {limit.rule}. The next claims obey it.")
 
 
 @page("POST", "/limits/remove", Scope.ADMIN, form=NameForm)
@@ -173,6 +179,7 @@ def _form(limit: Limit | None) -> LimitForm:
         return LimitForm()
     return LimitForm(
         name=limit.name,
+        shown=limit.name,
         max="" if limit.max is None else str(limit.max),
         rate=limit.rate or "",
         burst=str(limit.burst) if limit.rate else "",

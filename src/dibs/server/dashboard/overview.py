@@ -42,6 +42,7 @@ async def overview(request: PageRequest) -> PageResult:
         oldest=depths.oldest(queues),
         workers=workers,
         paused=[name for name in sorted(depths.paused) if request.caller.serves(name)],
+        paused_types=sorted(depths.paused_types) if queues is None else [],
         failures=await _failures(request),
     )
 

@@ -49,6 +49,8 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     worker: str | None = None
     key: str | None = None
     tags: str | None = None
+    group: str | None = None
+    with_limit: str | None = None
     text: str | None = None
     error: str | None = None
     alike: str | None = None
@@ -80,6 +82,7 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             id=self.id, state=self.state, type=self.type, queue=self.queue, key=self.key, worker=self.worker,
             tags=None if self.tags is None else self.tags.split(","),
             text=self.text or self.error, since=self._since(), until=_parse_time(self.until, "until"), cursor=cursor,
+            group=self.group, with_limit=self.with_limit,
             queues=request.caller.queues if self.queue is None else None, dead=self.dead is not None
         )  # fmt: skip
 
@@ -185,10 +188,10 @@ def _full_page(tasks: list[TaskSummary], cursor: int | None, looked: int, reache
 # The search box
 
 _FILTER = re.compile(
-    r'(?:^|(?<=\s))(id|state|queue|type|worker|key|tags|tag|text|error|alike|within|last|since|until|dead):("[^"]*"|\S+)'
+    r'(?:^|(?<=\s))(id|state|queue|type|worker|key|tags|tag|group|with_limit|limit|text|error|alike|within|last|since|until|dead):("[^"]*"|\S+)'
 )
 _ID = re.compile(r"#?([0-9]{1,18})")
-_NAMES = {"last": "within", "tag": "tags"}
+_NAMES = {"last": "within", "tag": "tags", "limit": "with_limit"}
 
 
 def parse_search(words: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ import msgspec
 from dibs.errors import TaskNotFound
 from dibs.model.history import RecentHistory
 from dibs.model.key import Scope
+from dibs.model.limit import limits_with_origin
 from dibs.model.task import FINAL, SetAside, State, Task
 from dibs.model.unique import describe_scope
 from dibs.model.workflow import WORKFLOW_STEP, Workflow
@@ -55,6 +56,11 @@ async def one_task(request: PageRequest) -> PageResult:
         "error": None if task.error is None else _error(task),
         "workflow": await _workflow(request, task),
         "logs": await log_panels(request, task_id),
+        "limits": limits_with_origin(
+            task.limits,
+            await request.run(store.limits.get_type_settings(task.type)),
+            await request.run(store.limits.get_queue(task.queue)),
+        ),
         "key_scope": describe_scope(task),
         "schedule": _SCHEDULE_KEY.fullmatch(task.key or ""),
         "form": form_of(task) if request.may(Scope.ENQUEUE) else None,

@@ -144,6 +144,7 @@ FIELDS: Mapping[str, Any] = {
     "exhausted_since": SAMPLE_TIME,
     "limit": "mail-api",
     "limits": ["mail-api"],
+    "removed_limits": [],
     "group": "acme",
     "group_by": "tenant",
     "weight": 3.0,

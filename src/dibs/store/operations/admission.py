@@ -61,6 +61,9 @@ an exact order."""
 CORRECTIONS = 8
 """How often one claim puts backlogs in their places whose first task was cancelled, changed or claimed by its id."""
 
+MAX_WAITS = 8
+"""How many waits of a backlog for one limit after the other are kept apart."""
+
 EMPTY = ""
 """closed_on of a backlog without waiting tasks."""
 
@@ -94,11 +97,11 @@ class Backlog:
     """An open backlog during a claim. `tasks`: its first tasks, (id, priority), in order. `cut`: it may have more."""
 
     __slots__ = ("closed_on", "counters", "cut", "group", "head", "limits", "name", "next", "priority", "queue",
-                 "taken", "tasks", "turn", "type", "waited_on", "waited_since", "weight")  # fmt: skip
+                 "taken", "tasks", "turn", "type", "waited_on", "waits", "weight")  # fmt: skip
 
     def __init__(self, row: Row, rules: FlowRules) -> None:
         (self.name, self.queue, self.type, self.group, self.limits, self.priority, self.head, self.turn, self.weight,
-         self.waited_on, self.waited_since) = row  # fmt: skip
+         self.waited_on, self.waits) = row  # fmt: skip
         self.counters = rules.counters(BacklogKey(self.queue, self.type, self.group, self.limits))
         self.closed_on: str | None = None
         self.tasks: list[tuple[int, int]] = []
@@ -150,7 +153,7 @@ class Admission:
     def _count_waits(self, rows: Rows) -> Rows:
         """Report how long the claimed tasks have waited for limits: the detail in their history."""
         details = [decode(row[DETAIL]) for row in rows if row[DETAIL] is not None]
-        if waits := [(detail["limit"], detail["waited"]) for detail in details if "limit" in detail]:
+        if waits := list(chain.from_iterable(_waits_of(detail) for detail in details)):
             self._observer.waited(waits)
         return rows
 
@@ -597,7 +600,8 @@ class _Claim(_Admitting):
         priority, head = backlog.priority, backlog.head
         if backlog.next < len(backlog.tasks) and self._knows_heads:
             head, priority = backlog.tasks[backlog.next]
-        return {"name": backlog.name, "closed_on": backlog.closed_on, "priority": priority, "head": head}
+        item = {"name": backlog.name, "closed_on": backlog.closed_on, "priority": priority, "head": head}
+        return {**item, **_wait_item(backlog)}
 
     def _settle(self, backlogs: Sequence[Backlog]) -> Statements[int]:
         """Store what the lap has changed. Returns how many backlogs were opened."""
@@ -653,8 +657,7 @@ class _Claim(_Admitting):
             "permits": encode(backlog.counters, "permits") if backlog.counters else None,
             "worker_id": worker,
             "incarnation": incarnation,
-            "waited_for": None if backlog.waited_on is None else limit_of(backlog.waited_on),
-            "since": backlog.waited_since,
+            "waits": backlog.waits,
         }
 
     def _claim_plain(self, count: int) -> Statements[None]:
@@ -864,6 +867,27 @@ class _Peek(_Claim):
 def _rounded_up(count: int) -> int:
     """The next power of two: a limit is a part of the SQL text, and each text is prepared once."""
     return 1 << max(count - 1, 1).bit_length()
+
+
+def _wait_item(backlog: Backlog) -> dict[str, Any]:
+    """What changes in the waits of a backlog. `waits`: JSON, the limits for which the backlog has waited, null while it
+    was open, each with the time since when. `begins`: the next wait begins now, for the limit `wait_for`. Of more than
+    MAX_WAITS the first ones are taken together."""
+    if backlog.closed_on == EMPTY:
+        return {"waits": None, "begins": False, "wait_for": None}
+    if backlog.closed_on == backlog.waited_on:
+        return {"waits": backlog.waits, "begins": False, "wait_for": None}
+    waits = decode(backlog.waits) if backlog.waits else []
+    del waits[1 : max(1, len(waits) - MAX_WAITS + 2)]
+    wait_for = None if backlog.closed_on is None else limit_of(backlog.closed_on)
+    return {"waits": encode(waits, "waits"), "begins": True, "wait_for": wait_for}
+
+
+def _waits_of(detail: dict[str, Any]) -> Sequence[tuple[str, float]]:
+    """The limits for which a claimed task has waited, and for how many seconds, from the detail of its history."""
+    if "waits" in detail:
+        return list(detail["waits"].items())
+    return [(detail["limit"], detail["waited"])] if "limit" in detail else ()
 
 
 def _limit_reached(task_id: int, counter: str) -> LimitReached:

@@ -252,10 +252,11 @@ def without_past_keys(holders: Sequence[KeyHolder]) -> Statements[list[KeyHolder
 
 def _conflict(row: NewRow, rule: OnConflict, holder: KeyHolder) -> KeyConflict:
     assert row.key is not None
-    message = None
+    message, hint = None, None
     if rule is OnConflict.RAISE:
         message = f"The key {row.key!r} already belongs to task {holder.task_id}, and on_conflict is 'raise'."
+        hint = "Nothing was stored. With on_conflict 'return' or 'keep', the existing task is returned instead."
     elif rule is OnConflict.REPLACE:
         why = "has started" if holder.has_type_of(row) else "has another type"
         message = f"The key {row.key!r} already belongs to task {holder.task_id}, which {why}, so it is not replaced."
-    return KeyConflict(row.key, holder.task_id, message=message)
+    return KeyConflict(row.key, holder.task_id, message=message, hint=hint)

@@ -30,6 +30,19 @@ FILTERS = {
     "until": "created_at < :until",
     # Each tag is searched in the stored JSON with its quotation marks, which no tag contains.
     "tags": "NOT EXISTS (SELECT 1 FROM {{text_items: :tags}} WHERE {{strpos}}(coalesce(tags, ''), item.value) = 0)",
+    "group": "group_key = :group",
+    # A claimed task has its counters in `permits`: a limit, or a limit and a group with a tab between them. Names are
+    # compared as JSON writes them: `with_limit` is the name with the first quotation mark.
+    "with_limit": (
+        "CASE WHEN {{unindexed: state}} = 'claimed' THEN"
+        " {{strpos}}(coalesce(permits, ''), CAST(:with_limit AS text) || '\"') > 0"
+        " OR {{strpos}}(coalesce(permits, ''), CAST(:with_limit AS text) || '\\t') > 0"
+        " ELSE {{strpos}}(coalesce(limits, ''), CAST(:with_limit AS text) || '\"') > 0"
+        " OR EXISTS (SELECT 1 FROM dibs_flow_settings AS carrier"
+        " WHERE ((carrier.scope = 'queue' AND carrier.name = queue)"
+        " OR (carrier.scope = 'type' AND carrier.name = type))"
+        " AND {{strpos}}(carrier.limits, CAST(:with_limit AS text) || '\"') > 0) END"
+    ),
     "cursor": "id < :cursor",
     "error": "{{strpos}}({{error_text}}, :error) > 0",
     # The text is in the params, as given or as JSON writes it, or in the error. Encoded params (see encoded.py) contain
@@ -55,7 +68,9 @@ FILTERS = {
 }
 
 
-SEARCH_FILTERS = ("dead", "type", "queue", "queues", "key", "worker", "since", "until", "tags", "text")
+SEARCH_FILTERS = (
+    "dead", "type", "queue", "queues", "key", "worker", "since", "until", "tags", "group", "with_limit", "text",
+)  # fmt: skip
 LIST_FILTERS = ("state", "dead", "type", "queue", "queues", "error", "tags", "cursor")
 DEAD_LETTER_FILTERS = ("queue", "type", "error", "tags")
 
@@ -69,6 +84,10 @@ def filter_params(which: TaskMatch | DeadFilter) -> dict[str, Any]:
 def quoted_tags(tags: Sequence[str] | None) -> str | None:
     """The parameter of the filter `tags`: each tag in quotation marks, as in the stored JSON."""
     return None if tags is None else encode([f'"{tag}"' for tag in tags])
+
+
+def _limit_as_json(name: str | None) -> str | None:
+    return None if name is None else encode(name)[:-1]
 
 
 def _micros(time: datetime | None) -> int | None:
@@ -85,6 +104,7 @@ _TO_PARAMETER: dict[str, Callable[[Any], Any]] = {
     "since": _micros,
     "until": _micros,
     "tags": quoted_tags,
+    "with_limit": _limit_as_json,
 }
 
 

@@ -14,8 +14,9 @@ from dibs.store.operations.flow import BacklogKey, FlowRules, LimitCounter, Rule
 
 
 def flow_reasons(task: Task, cache: RulesCache) -> Statements[list[Reason]]:
-    """The limits for which the task waits; if there is none, its turn. Computed from the counters and the waiting tasks
-    as they are now, whether a claim has looked at the task or not."""
+    """The limits for which the task waits, or that have room which the tasks before it take; if there is none, its turn
+    in a fair queue. Computed from the counters and the waiting tasks as they are now, whether a claim has looked at the
+    task or not."""
     if not (yield Statement("has_backlog", {"id": task.id})):
         return []
     rules = yield from cache.checked()
@@ -35,7 +36,7 @@ def _reasons_limited(task: Task, rules: FlowRules) -> Statements[list[Reason]]:
         if counter.rule.bounded:
             before = yield from _count_before(task, counter, rules)
             if counter.room(now) <= before:
-                reasons.append(Reason("limit_reached", _limit_text(counter, before, now)))
+                reasons.append(_reason_limited(counter, before, now))
     return reasons
 
 
@@ -62,14 +63,16 @@ def _count_before(task: Task, counter: LimitCounter, rules: FlowRules) -> Statem
     return int(count)
 
 
-def _limit_text(counter: LimitCounter, before: int, now: int) -> str:
+def _reason_limited(counter: LimitCounter, before: int, now: int) -> Reason:
+    """The reason `limit_reached` for a limit without room. A limit with room keeps nobody waiting: the task comes after
+    other tasks (`turn`)."""
     limit, group = limit_of(counter.name), group_of_counter(counter.name)
-    of_group = f" for the group {group!r}" if group else ""
+    name = f"the limit {limit!r}{f' for the group {group!r}' if group else ''}"
     in_use = "" if counter.rule.max is None else f" ({max(counter.used, 0)} of {counter.rule.max} in use)"
-    text = f"It waits for the limit {limit!r}{of_group}{in_use}; {_tasks(before)} before it."
-    if counter.rule.interval:
-        text += f" Its rate allows {_starts_text(counter, before, now)}."
-    return text
+    rate = f" Its rate allows {_starts_text(counter, before, now)}." if counter.rule.interval else ""
+    if counter.room(now) <= 0:
+        return Reason("limit_reached", f"It waits for {name}{in_use}; {_tasks(before)} before it.{rate}")
+    return Reason("turn", f"It comes after {_tasks(before)} with {name}, which has room now{in_use}.{rate}")
 
 
 def _starts_text(counter: LimitCounter, before: int, now: int) -> str:

@@ -261,12 +261,14 @@ def _reasons_pending(task: Task, rules: RulesCache) -> Statements[list[Reason]]:
     reasons: list[Reason] = []
     for row in (yield Statement("pauses_of_task", {"id": task.id})):
         reasons += _reasons_paused(task, row)
-    reasons += yield from flow_reasons(task, rules)
+    waits = yield from flow_reasons(task, rules)
+    reasons += [reason for reason in waits if reason.code != "turn"]
     workers = yield from read_workers()
     serving = [worker for worker in workers if worker.state is WorkerState.ACTIVE and worker.serves(task)]
     if not serving:
         message = f"No live worker serves queue {task.queue!r} and type {task.type!r}."
         reasons.append(Reason("no_worker", message))
+    reasons += [reason for reason in waits if reason.code == "turn"]  # which would come if there were a worker
     return reasons or [Reason("ready", f"It is claimable: {len(serving)} live worker(s) serve its queue and type.")]
 
 

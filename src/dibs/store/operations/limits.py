@@ -19,6 +19,7 @@ from dibs.model.limit import (
     SETTLED_AT_ONCE,
     GroupInfo,
     Limit,
+    LimitChange,
     LimitGroup,
     NewLimit,
     NewQueueSettings,
@@ -67,6 +68,10 @@ class Limits:
         """Store the limit, or change the limit of that name. Tasks that run are not stopped."""
         values = _limit_values(new, _check_source(source))
         return Operation("put_limit", lambda: self._put_limit(values), mode=Mode.TRANSACTION, wakes=True)
+
+    def change_limit(self, change: LimitChange) -> Operation[Limit]:
+        """Change values of the limit; a value that is left out stays."""
+        return Operation("change_limit", lambda: self._change_limit(change), mode=Mode.TRANSACTION, wakes=True)
 
     def declare(self, declarations: Declarations) -> Operation[StoredDeclarations]:
         """Store what a program declares about limits, queues and task types; what is stored already is not written."""
@@ -203,6 +208,13 @@ class Limits:
             yield from _change_rules()
             yield Statement("reopen_counters", {"name": name})
         return (yield from self._get_limit(name))
+
+    def _change_limit(self, change: LimitChange) -> Statements[Limit]:
+        """Safe: the present values are read under the lock, so of two changes at the same moment neither is lost."""
+        yield from lock_flow()
+        known = yield from _find_limit(change.name)
+        new = change.applied_to(None if known is None else known.values)
+        return (yield from self._put_limit(_limit_values(new, "command")))
 
     def _get_limit(self, name: str) -> Statements[Limit]:
         yield from _get_limit(name)
@@ -468,11 +480,19 @@ def _is_setting_overridden(row: Row, declared: str) -> bool:
 
 def _get_setting(scope: str, name: str) -> Statements[Row | None]:
     rows = yield Statement("get_flow_setting", {"scope": scope, "name": name})
-    return rows[0] if rows else None
+    return (yield from _with_removed(rows))[0] if rows else None
 
 
 def _settings(scope: str) -> Statements[list[Row]]:
-    return (yield Statement("flow_settings", {"scope": scope}))
+    return (yield from _with_removed((yield Statement("flow_settings", {"scope": scope}))))
+
+
+def _with_removed(rows: list[Row]) -> Statements[list[Row]]:
+    """The rows, each with those of its limits that were removed."""
+    if not rows:
+        return []
+    removed = {row[0] for row in (yield Statement("removed_limits"))}
+    return [(*row, [name for name in decode(row[1]) if name in removed]) for row in rows]
 
 
 def _setting_values(
@@ -492,7 +512,7 @@ def _setting_values(
 
 
 def _read_queue(row: Row) -> QueueSettings:
-    name, limits, fair, _, source, _, updated_at, declared = row
+    name, limits, fair, _, source, _, updated_at, declared, removed = row
     return QueueSettings(
         queue=name,
         fair=bool(fair),
@@ -500,11 +520,12 @@ def _read_queue(row: Row) -> QueueSettings:
         source=source,
         updated_at=from_micros(updated_at),
         declared=None if declared is None else decode(declared),
+        removed_limits=removed,
     )
 
 
 def _read_type(row: Row) -> TypeSettings:
-    name, limits, _, group_by, source, _, updated_at, declared = row
+    name, limits, _, group_by, source, _, updated_at, declared, removed = row
     return TypeSettings(
         type=name,
         limits=decode(limits),
@@ -512,6 +533,7 @@ def _read_type(row: Row) -> TypeSettings:
         source=source,
         updated_at=from_micros(updated_at),
         declared=None if declared is None else decode(declared),
+        removed_limits=removed,
     )
 
 

@@ -10,6 +10,7 @@ from dibs.model.limit import (
     SETTLED_AT_ONCE,
     GroupInfo,
     Limit,
+    LimitChange,
     LimitGroup,
     NewLimit,
     NewQueueSettings,
@@ -51,6 +52,11 @@ class RemoteLimits:
         """Store the limit, or change the limit of the same name."""
         call = _write("PUT", _limit_path(new.name), wire.NewLimitBody.from_model(new, source))
         return write_operation("put_limit", call, _read_changed_limit, wakes=True)
+
+    def change_limit(self, change: LimitChange) -> Operation[Limit]:
+        """Change values of the limit; a value that is left out stays."""
+        call = _write("PATCH", _limit_path(change.name), wire.LimitChangeBody.from_model(change))
+        return write_operation("change_limit", call, _read_changed_limit, wakes=True)
 
     def declare(self, declarations: Declarations) -> Operation[StoredDeclarations]:
         """Store what a program declares."""

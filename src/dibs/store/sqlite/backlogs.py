@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dibs.json_values import encode
+from dibs.json_values import decode, encode
 from dibs.model.claim import ClaimRequest, Filters, Order
 from dibs.store.operation import Rows, Statement, Statements, limited
 from dibs.store.sql import Words
@@ -86,7 +86,7 @@ def read(names: list[str], count: int, filters: Filters) -> Statements[Rows]:
 
 def claim(request: ClaimRequest, items: list[dict[str, Any]]) -> Statements[Rows]:
     """Claim these tasks."""
-    waits = {str(item["id"]): [item["waited_for"], item["since"]] for item in items if item["waited_for"] is not None}
+    waits = {str(item["id"]): decode(item["waits"]) for item in items if item["waits"] is not None}
     given = {
         "items": items,
         "waits": encode(waits, "waits"),

@@ -372,7 +372,8 @@ CREATE INDEX dibs_counters_noted ON dibs_counters (noted_at) WHERE opens_at IS N
 -- priority, head: the highest priority of a waiting task, and the lowest id with that priority; no task of the backlog
 -- comes before them. turn: that of the group, 0 where the queue is not fair. closed_on: the full counter that the backlog
 -- waits for; NULL if a claim may take its tasks; empty if no task waits. waited_on, waited_since: the counter that it
--- waited for last, and since when.
+-- waited for last, and since when. waits: a JSON array of the limits that it has waited for, null while it was open, each
+-- with the time since when; NULL before the first wait.
 CREATE TABLE dibs_backlogs (
     name         text COLLATE "C" NOT NULL PRIMARY KEY,
     queue        text COLLATE "C" NOT NULL,
@@ -386,7 +387,8 @@ CREATE TABLE dibs_backlogs (
     turn         double precision NOT NULL DEFAULT 0,
     closed_on    text COLLATE "C",
     waited_on    text COLLATE "C",
-    waited_since bigint
+    waited_since bigint,
+    waits        text
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX dibs_backlogs_open ON dibs_backlogs (queue, type, priority DESC, turn, head) WHERE closed_on IS NULL;
 CREATE INDEX dibs_backlogs_closed ON dibs_backlogs (closed_on, queue, type, priority DESC, turn, head)

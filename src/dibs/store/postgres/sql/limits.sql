@@ -55,6 +55,7 @@ ON CONFLICT (name) DO UPDATE SET
                 WHEN excluded.priority = known.priority THEN least(known.head, excluded.head) ELSE known.head END,
     turn = CASE WHEN known.closed_on = '' THEN excluded.turn ELSE known.turn END,
     waited_on = CASE WHEN known.closed_on = '' THEN NULL ELSE known.waited_on END,
+    waits = CASE WHEN known.closed_on = '' THEN NULL ELSE known.waits END,
     closed_on = nullif(known.closed_on, '')
 
 -- name: raise_turns
@@ -161,7 +162,7 @@ FROM unnest(:names::text[]) AS wanted (name) CROSS JOIN LATERAL (
 
 -- name: claim_limited
 -- Promise: these tasks now belong to the given workers, each under its next token, and are counted by the given counters.
--- Parameters: items (a JSON array of objects with id, permits, worker_id, incarnation, waited_for, since), lease, ahead,
+-- Parameters: items (a JSON array of objects with id, permits, worker_id, incarnation, waits), lease, ahead,
 -- request, counted_at, now, by. Rows: history columns, task columns; none for a task that is not pending any more. The
 -- detail says how long the task waited for which limit. counted_at: the time for which a rate has counted the claims, or
 -- NULL; the claims have that time, so that the times of two claims are as far apart as the rate demands.
@@ -173,7 +174,7 @@ WITH moment AS MATERIALIZED (
 ),
 items AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:items::json)
-        AS items (id bigint, permits text, worker_id text, incarnation text, waited_for text, since bigint)
+        AS items (id bigint, permits text, worker_id text, incarnation text, waits text)
 ),
 picked AS MATERIALIZED (
     SELECT id FROM dibs_tasks
@@ -190,24 +191,43 @@ changed AS (
     WHERE task.id = ANY (ARRAY(SELECT id FROM picked)) AND task.id = items.id
     RETURNING task.id AS task_id, 'claimed' AS event, 'pending' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token,
-        CASE WHEN items.waited_for IS NOT NULL THEN json_build_object(
-            'limit', items.waited_for,
-            'waited', greatest(moment.now - greatest(task.ready_at, items.since), 0) / 1e6::float8)::text END AS detail,
+        CASE WHEN items.waits IS NOT NULL THEN {{waited}} END AS detail,
         {{task}}
 ),
 {{noted}}
 SELECT * FROM changed
 
+-- fragment: waited
+-- How long the task waited for limits, as JSON: the last limit, all seconds, and those of each limit if there are several;
+-- NULL if the task has begun to wait after the last wait of its backlog. A wait lasts until the next one begins.
+(SELECT CASE count(*) WHEN 0 THEN NULL
+             WHEN 1 THEN json_build_object('limit', max(name), 'waited', sum(micros)::float8 / 1e6)
+             ELSE json_build_object(
+                 'limit', max(name) FILTER (WHERE last = newest), 'waited', sum(micros)::float8 / 1e6,
+                 'waits', json_object_agg(name, micros::float8 / 1e6 ORDER BY last)) END::text
+ FROM (SELECT name, sum(greatest(until - greatest(since, task.ready_at), 0)) AS micros, max(nth) AS last,
+              max(max(nth)) OVER () AS newest
+       FROM (SELECT nth, wait ->> 0 AS name, (wait ->> 1)::bigint AS since,
+                    coalesce(lead((wait ->> 1)::bigint) OVER (ORDER BY nth), moment.now) AS until,
+                    lead(nth) OVER (ORDER BY nth) IS NULL AS lasts
+             FROM json_array_elements(items.waits::json) WITH ORDINALITY AS found (wait, nth)) AS waits
+       WHERE name IS NOT NULL AND (lasts OR until > greatest(since, task.ready_at))
+       GROUP BY name) AS limits)
+
 -- name: close_backlogs
 -- Promise: the backlogs have these first tasks, and are closed on this counter (NULL: open; empty: without tasks).
--- Parameters: items (a JSON array of objects with name, closed_on, priority, head), now. Rows: none.
--- Safe: the caller holds the lock of dibs_flow.
+-- Parameters: items (a JSON array of objects with name, closed_on, priority, head, waits, begins, wait_for), now. Rows:
+-- none. Safe: the caller holds the lock of dibs_flow.
 WITH {{moment}}
 UPDATE dibs_backlogs AS backlog
 SET priority = item.priority, head = item.head, closed_on = item.closed_on,
     waited_since = CASE WHEN item.closed_on = backlog.waited_on THEN backlog.waited_since ELSE moment.now END,
-    waited_on = nullif(item.closed_on, '')
-FROM json_to_recordset(:items::json) AS item (name text, closed_on text, priority integer, head bigint), moment
+    waited_on = nullif(item.closed_on, ''),
+    waits = CASE WHEN item.begins
+        THEN (item.waits::jsonb || jsonb_build_array(jsonb_build_array(item.wait_for, moment.now)))::text
+        ELSE item.waits END
+FROM moment, json_to_recordset(:items::json)
+    AS item (name text, closed_on text, priority integer, head bigint, waits text, begins boolean, wait_for text)
 WHERE {{named: backlog}} AND backlog.name = item.name COLLATE "C"
 
 -- name: use_counters

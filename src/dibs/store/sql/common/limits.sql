@@ -52,6 +52,10 @@ UPDATE dibs_limits SET declared = :declared WHERE name = :name
 -- NULL); none for a limit that is in force, or never existed.
 SELECT declared FROM dibs_limits WHERE name = :name AND removed_at IS NOT NULL
 
+-- name: removed_limits
+-- Promise: the limits that were removed and are not set again. Rows: (name).
+SELECT name FROM dibs_limits WHERE removed_at IS NOT NULL
+
 -- name: declarations
 -- Promise: what programs have declared. Rows: ('limit', 'queue' or 'type', name, declared or NULL, removed).
 SELECT 'limit', name, declared, removed_at IS NOT NULL FROM dibs_limits
@@ -301,7 +305,7 @@ SELECT id, priority FROM dibs_tasks WHERE id {{in: ids}}
 backlog.name, backlog.queue, backlog.type, backlog.group_key, backlog.limits, backlog.priority, backlog.head,
 backlog.turn, coalesce((SELECT weight FROM dibs_groups AS known
                         WHERE known.queue = backlog.queue AND known.group_key = backlog.group_key), 1),
-backlog.waited_on, backlog.waited_since
+backlog.waited_on, backlog.waits
 
 -- fragment: open_pair
 -- A condition: the claim may take tasks of this queue and type. Words: in_queues, in_types.

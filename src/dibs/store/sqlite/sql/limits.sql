@@ -63,6 +63,7 @@ ON CONFLICT (name) DO UPDATE SET
                 WHEN excluded.priority = known.priority THEN min(known.head, excluded.head) ELSE known.head END,
     turn = CASE WHEN known.closed_on = '' THEN excluded.turn ELSE known.turn END,
     waited_on = CASE WHEN known.closed_on = '' THEN NULL ELSE known.waited_on END,
+    waits = CASE WHEN known.closed_on = '' THEN NULL ELSE known.waits END,
     closed_on = nullif(known.closed_on, '')
 
 -- name: raise_turns
@@ -130,8 +131,8 @@ WHERE task.id IN (
 -- name: claim_limited
 -- Promise: these tasks now belong to the given workers, each under its next token, and are counted by the given counters.
 -- Parameters: items (a JSON array of objects with id, permits, worker_id, incarnation), waits (a JSON object: of the ids
--- of tasks whose backlog waited for a limit, the limit and the time since when), lease, ahead, request, now. Rows: history columns, task columns; none for a task that is not pending any more. The detail says how
--- long the task waited for which limit.
+-- of tasks whose backlog has waited for limits, the waits of the backlog), lease, ahead, request, now. Rows: history columns,
+-- task columns; none for a task that is not pending any more. The detail says how long the task waited for which limits.
 -- Safe: the lock of the file is held since before the counters were read. A task whose last claim is still counted
 -- (`permits`) is left out.
 UPDATE dibs_tasks
@@ -145,18 +146,32 @@ WHERE id = items.item_id AND +state = 'pending' AND backlog IS NOT NULL AND dibs
 RETURNING id, 'claimed', 'pending', state, worker_id, token, {{waited}}, {{task}}
 
 -- fragment: waited
--- How long the task waited for a limit, as JSON; NULL if it did not.
+-- How long the task waited for limits, as JSON: the last limit, all seconds, and those of each limit if there are several;
+-- NULL if the task has begun to wait after the last wait of its backlog. A wait lasts until the next one begins.
 CASE WHEN :waits -> ('$."' || id || '"') IS NOT NULL THEN
-    json_object('limit', :waits ->> ('$."' || id || '"[0]'),
-                'waited', max(:now - max(ready_at, :waits ->> ('$."' || id || '"[1]')), 0) / 1e6) END
+    (SELECT CASE count(*) WHEN 0 THEN NULL
+                 WHEN 1 THEN json_object('limit', max(name), 'waited', sum(micros) / 1e6)
+                 ELSE json_object('limit', max(name) FILTER (WHERE last = newest), 'waited', sum(micros) / 1e6,
+                                  'waits', json(json_group_object(name, micros / 1e6))) END
+     FROM (SELECT name, sum(max(until - max(since, ready_at), 0)) AS micros, max(nth) AS last,
+                  max(max(nth)) OVER () AS newest
+           FROM (SELECT key AS nth, value ->> 0 AS name, value ->> 1 AS since,
+                        coalesce(lead(value ->> 1) OVER (ORDER BY key), :now) AS until,
+                        lead(key) OVER (ORDER BY key) IS NULL AS lasts
+                 FROM json_each(:waits, '$."' || dibs_tasks.id || '"')) AS waits
+           WHERE name IS NOT NULL AND (lasts OR until > max(since, ready_at))
+           GROUP BY name ORDER BY last) AS limits) END
 
 -- name: close_backlogs
 -- Promise: the backlogs have these first tasks, and are closed on this counter (NULL: open; empty: without tasks).
--- Parameters: items (a JSON array of objects with name, closed_on, priority, head), now. Rows: none.
+-- Parameters: items (a JSON array of objects with name, closed_on, priority, head, waits, begins, wait_for), now. Rows:
+-- none.
 UPDATE dibs_backlogs
 SET priority = item ->> 'priority', head = item ->> 'head', closed_on = item ->> 'closed_on',
     waited_since = CASE WHEN item ->> 'closed_on' IS waited_on THEN waited_since ELSE :now END,
-    waited_on = nullif(item ->> 'closed_on', '')
+    waited_on = nullif(item ->> 'closed_on', ''),
+    waits = CASE WHEN item ->> 'begins'
+        THEN json_insert(item ->> 'waits', '$[#]', json_array(item ->> 'wait_for', :now)) ELSE item ->> 'waits' END
 FROM (SELECT value AS item FROM json_each(:items)) WHERE name = item ->> 'name'
 
 -- name: use_counters
