@@ -269,6 +269,38 @@ def test_other_orders_take_plain_and_limited_tasks_together(app: Any, order: str
     assert [each.task.type for each in claim(app, 6, order=order)] == list(expected)
 
 
+RETURNED = {
+    "priority": "cadbe",
+    "priority_lifo": "cdaeb",
+    "priority_asc": "beadc",
+    "fifo": "abcde",
+    "lifo": "edcba",
+}
+"""The order of the claims of five groups, a with priority 1, b 0, c 2, d 1, e 0, whose limit has one permit."""
+
+
+@pytest.mark.parametrize(("order", "expected"), RETURNED.items())
+def test_a_permit_that_returns_goes_to_the_first_task_in_the_order_of_the_claim(
+    app: Any, order: str, expected: str
+) -> None:
+    put(app, "stripe", max=1)
+    enqueue(app, limits=["stripe"], priority=9)
+    for group, priority in zip("abcde", (1, 0, 2, 1, 0), strict=True):
+        enqueue(app, limits=["stripe"], group=group, priority=priority)
+    [held] = claim(app)
+    assert claim(app) == []  # all groups wait for the permit
+    took = ""
+    for _ in expected:
+        app.complete(held)
+        assert claim(app, types=["other"], order="priority") == []  # opens a group that the next claim need not take
+        peeked = app.peek(1, order=order)
+        [held] = claim(app, order=order)
+        assert ids(peeked) == [held.task_id]
+        took += held.task.group
+    assert took == expected
+    assert_exact(app)
+
+
 def test_a_task_comes_by_its_priority_after_the_first_task_of_another_group_was_cancelled(app: Any) -> None:
     put(app, "stripe", max=1)
     enqueue(app, limits=["stripe"])

@@ -13,7 +13,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -103,8 +102,14 @@ class ClaimModel:
         ]
 
     def choose(self, count: int, order: str, filters: Filters) -> list[int]:
-        """The ids that a claim in a sorted order takes, in that order."""
-        return [task.id for task in nsmallest(count, self.matching(filters), key=ORDERS[order])]
+        """The ids that a claim in a sorted order takes, in that order: the first ones whose limits have room."""
+        live = self.live()
+        chosen: list[int] = []
+        for task in sorted(self.matching(filters), key=ORDERS[order]):
+            if len(chosen) < count and self.has_room(task, live):
+                chosen.append(task.id)
+                live.update(task.counters)
+        return chosen
 
     def live(self) -> Counter[CounterName]:
         """The live claims by what they count towards."""
@@ -290,7 +295,7 @@ class Play:
         the tasks that wait for a limit is the first is known only as well as their backlogs: a claim takes so many that
         no other task could start, and none above a limit."""
         asked = f"{count} in order {order} with {filters}"
-        if order not in RANDOM_ORDERS and not self.shape.limits:
+        if order not in RANDOM_ORDERS:
             assert ids == self.model.choose(count, order, filters), asked
             return
         left = {task.id: task for task in self.model.matching(filters)}
