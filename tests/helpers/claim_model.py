@@ -291,9 +291,8 @@ class Play:
             self.held |= {claim.task_id: claim for claim in claims}
 
     def check_chosen(self, ids: list[int], count: int, order: str, filters: Filters) -> None:
-        """A sorted order takes what the model takes; a random one so many, from those that match. With limits, which of
-        the tasks that wait for a limit is the first is known only as well as their backlogs: a claim takes so many that
-        no other task could start, and none above a limit."""
+        """A sorted order takes what the model takes. A random one takes so many that no other task could start, from
+        those that match, and none above a limit."""
         asked = f"{count} in order {order} with {filters}"
         if order not in RANDOM_ORDERS:
             assert ids == self.model.choose(count, order, filters), asked
@@ -422,9 +421,7 @@ class Play:
         if shape.least_attempts and self.chance.random() < 0.7:
             filters["max_attempts_remaining"] = shape.least_attempts
         elif self.chance.random() < 0.33:
-            # With limits, a claim that demands attempts may take fewer tasks than could start (see decision 48).
-            most = 1 if shape.limits else shape.attempts + 1
-            filters["max_attempts_remaining"] = self.chance.randint(0, most)
+            filters["max_attempts_remaining"] = self.chance.randint(0, shape.attempts + 1)
         return filters
 
     def some_names(self, names: list[str], others: list[str]) -> list[str]:

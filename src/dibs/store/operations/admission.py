@@ -15,8 +15,9 @@ ends where its order might become wrong, because backlogs were left out or other
 on.
 
 Backlogs are opened by priority and age, the order of their index. A claim in another order also opens the backlogs that
-come first in its own order (`_open_first`): it may open more than a counter has room for, and they close again when a
-claim meets the full counter.
+come first in its own order (`_open_first`), and so does a claim that demands a number of attempts left, which may not
+take the first task of a backlog. Such a claim may open more backlogs than a counter has room for: they close again when
+a claim meets the full counter.
 """
 
 from __future__ import annotations
@@ -180,6 +181,7 @@ class _Admitting:
         self._now = 0
         self._counters: dict[str, LimitCounter] = {}
         self._key = order_key(request.order)
+        self._wider = 1
         self._skipped: set[int] = set()
         self._left_out: Collection[int] = self._skipped
 
@@ -207,8 +209,8 @@ class _Admitting:
         return next((name for name in backlog.counters if self._room(name) <= 0), None)
 
     def _reach(self) -> int:
-        if self._request.order == Order.PRIORITY:
-            return self._request.count + EXTRA_BACKLOGS
+        if self.by_index:
+            return (self._request.count + EXTRA_BACKLOGS) * self._wider
         return max(ALL_ORDERS_REACH, self._request.count)
 
     def _read_tasks(self, backlogs: Sequence[Backlog], wanted: int) -> Statements[None]:
@@ -287,8 +289,14 @@ class _Admitting:
 
     @property
     def by_index(self) -> bool:
-        """True if the order is that of the index of backlogs, so that those that were left out come later."""
-        return self._request.order == Order.PRIORITY
+        """True if the order is that of the index of backlogs, so that those that were left out come later. A claim that
+        demands attempts may not take the first task of a backlog, so the index says nothing about its place."""
+        return self._request.order == Order.PRIORITY and not self._demands_attempts
+
+    @property
+    def _demands_attempts(self) -> bool:
+        """True if the claim may not take every task."""
+        return (self._request.max_attempts_remaining or 0) > 1
 
     @property
     def is_random(self) -> bool:
@@ -528,6 +536,8 @@ class _Claim(_Admitting):
             opened = yield from self._settle(backlogs)
             if left <= 0 or not (again or opened or got < len(from_backlogs)):
                 return
+            if not chosen:  # other transactions have locked the first tasks of all backlogs that were read
+                self._wider *= 2
             backlogs = yield from self._admissible(left)
             if not backlogs and plain:
                 self._order += [task_id for task_id, _ in plain[:left]]
@@ -560,7 +570,7 @@ class _Claim(_Admitting):
     def _open_first(self, backlogs: Sequence[Backlog]) -> Statements[int]:
         """In an order that is not that of the index: of the backlogs that wait for counters of these backlogs, open the
         first ones of each queue and type, as many as there is room. Returns how many were opened."""
-        if self.by_index or self.is_random:
+        if self.by_index or (self.is_random and not self._demands_attempts):
             return 0
         names = sorted({name for backlog in backlogs for name in backlog.counters if self._passes(name)})
         names = [name for name in names if name not in self._searched]
@@ -683,7 +693,7 @@ class _Claim(_Admitting):
     @property
     def _sees_all(self) -> bool:
         """True if a backlog of which no task was read has none."""
-        return (self._request.max_attempts_remaining or 0) <= 1 and not self._skipped
+        return not self._demands_attempts and not self._skipped
 
     # Claims
 
