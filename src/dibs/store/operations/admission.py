@@ -835,17 +835,19 @@ class _Peek(_Claim):
         return [*signals, *(yield Statement("unregistered_tasks", words=words))]
 
     def _register_backlogs(self, waiting: dict[str, Waiting]) -> Statements[None]:
-        """As section `register_backlogs`: empty and new backlogs are open, the others are raised."""
+        """As section `register_backlogs`: empty and new backlogs are open, the others are raised. Those that do not
+        pass the filters raise the turns of other backlogs of their groups."""
         stored = {row[0]: row for row in (yield Statement("backlogs_named", {"names": sorted(waiting)}))}
-        waiting = yield from self._passing(waiting)
         opened = [name for name in waiting if name not in stored or stored[name][-1] == EMPTY]
         groups, queues = yield from self._turns_of([waiting[name][0] for name in opened])
-        for name, (key, priority, head) in waiting.items():
+        for key in (waiting[name][0] for name in opened):
+            if self._rules.is_fair(key.queue):  # as section `raise_turns`
+                turn, _ = groups.get((key.queue, key.group), (0.0, 1.0))
+                self._moved[key.queue, key.group] = max(turn, queues.get(key.queue, 0.0))
+        for name, (key, priority, head) in (yield from self._passing(waiting)).items():
             if name not in stored or stored[name][-1] == EMPTY:
-                turn, weight = groups.get((key.queue, key.group), (0.0, 1.0))
-                turn = max(turn, queues.get(key.queue, 0.0)) if self._rules.is_fair(key.queue) else 0.0
-                if turn:  # as section `raise_turns`
-                    self._moved[key.queue, key.group] = turn
+                _, weight = groups.get((key.queue, key.group), (0.0, 1.0))
+                turn = self._moved.get((key.queue, key.group), 0.0)
                 self._note((name, *key, priority, head, turn, weight, None, None), None)
             else:
                 self._note(stored[name][:-1], stored[name][-1])
