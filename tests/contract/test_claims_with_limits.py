@@ -269,6 +269,61 @@ def test_other_orders_take_plain_and_limited_tasks_together(app: Any, order: str
     assert [each.task.type for each in claim(app, 6, order=order)] == list(expected)
 
 
+RETURNED = {
+    "priority": "cadbe",
+    "priority_lifo": "cdaeb",
+    "priority_asc": "beadc",
+    "fifo": "abcde",
+    "lifo": "edcba",
+}
+"""The order of the claims of five groups, a with priority 1, b 0, c 2, d 1, e 0, whose limit has one permit."""
+
+
+@pytest.mark.parametrize(("order", "expected"), RETURNED.items())
+def test_a_permit_that_returns_goes_to_the_first_task_in_the_order_of_the_claim(
+    app: Any, order: str, expected: str
+) -> None:
+    put(app, "stripe", max=1)
+    enqueue(app, limits=["stripe"], priority=9)
+    for group, priority in zip("abcde", (1, 0, 2, 1, 0), strict=True):
+        enqueue(app, limits=["stripe"], group=group, priority=priority)
+    [held] = claim(app)
+    assert claim(app) == []  # all groups wait for the permit
+    took = ""
+    for _ in expected:
+        app.complete(held)
+        assert claim(app, types=["other"], order="priority") == []  # opens a group that the next claim need not take
+        peeked = app.peek(1, order=order)
+        [held] = claim(app, order=order)
+        assert ids(peeked) == [held.task_id]
+        took += held.task.group
+    assert took == expected
+    assert_exact(app)
+
+
+def test_a_claim_that_demands_attempts_passes_over_groups_whose_first_task_has_fewer(app: Any) -> None:
+    put(app, "tenant", max=1, per="group")
+    for number in range(40):
+        enqueue(app, limits=["tenant"], group=f"g{number}", priority=5, max_attempts=1)
+        enqueue(app, limits=["tenant"], group=f"g{number}", max_attempts=3)
+    first = claim(app, 1, max_attempts_remaining=2)
+    assert [(each.task.group, each.task.max_attempts) for each in first] == [("g0", 3)]
+    assert len(claim(app, 100, max_attempts_remaining=2)) == 39
+
+
+@pytest.mark.parametrize("order", dibs.Order)
+def test_a_permit_goes_to_a_task_with_the_demanded_attempts(app: Any, order: str) -> None:
+    put(app, "stripe", max=1)
+    enqueue(app, limits=["stripe"], priority=9)
+    enqueue(app, limits=["stripe"], group="a", priority=5, max_attempts=1)
+    [fits] = enqueue(app, limits=["stripe"], group="b", max_attempts=3)
+    [held] = claim(app)
+    assert claim(app) == []
+    app.complete(held)
+    assert ids(app.peek(10, order=order, max_attempts_remaining=2)) == [fits.id]
+    assert ids(claim(app, order=order, max_attempts_remaining=2)) == [fits.id]
+
+
 def test_a_task_comes_by_its_priority_after_the_first_task_of_another_group_was_cancelled(app: Any) -> None:
     put(app, "stripe", max=1)
     enqueue(app, limits=["stripe"])

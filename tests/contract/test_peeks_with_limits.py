@@ -52,6 +52,20 @@ def enqueue_some(app: Any, draw: random.Random) -> None:
     )
 
 
+def test_a_peek_at_one_type_knows_the_turn_that_a_task_of_another_type_gives_its_group(app: Any) -> None:
+    put_queue(app, "fair", fair=True)
+    new = [("mail", "busy")] * 3 + [("mail", "idle")] * 3 + [("charge", "idle")] + [("print", "busy")] * 5
+    app.enqueue_many([NewTask(type, queue="fair", group=group) for type, group in new])
+    claim(app, 1, types=["charge"])
+    claim(app, 5, types=["print"])
+    assert claim(app, 1, types=["charge"]) == []
+    app.enqueue("charge", queue="fair", group="idle")  # so the group begins with the present turn
+    expected = peeked(app, 2, types=["mail"])
+    claims = claim(app, 2, types=["mail"])
+    assert ids(claims) == expected
+    assert [each.task.group for each in claims] == ["idle", "busy"]
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_random_peeks_show_what_claims_take(app: Any, clock: Clock, order: str) -> None:
     draw = random.Random(order)

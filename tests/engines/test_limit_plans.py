@@ -1,6 +1,7 @@
 """The cost of claims with limits depends neither on the number of blocked tasks nor on the number of full groups.
 
-In `make proof`: 100,000 blocked tasks in 10,000 full groups stand before the task that is claimed.
+In `make proof`: 100,000 blocked tasks in 10,000 full groups stand before the task that is claimed. A claim in another
+order than `priority` also reads some hundreds of the backlogs that wait for a permit, and no more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import dibs
 from dibs import Completed, NewTask
 from dibs.model.claim import ClaimRequest
 from dibs.store.open import open_store
+from dibs.store.operations.admission import ALL_ORDERS_REACH
 from dibs.store.sqlite.connection import clock, connect
 from tests.helpers.databases import run_sql, sqlite_path
 from tests.helpers.million import TABLES
@@ -66,6 +68,8 @@ def claims() -> dict[str, ClaimRequest]:
         "of a queue": ClaimRequest(worker_id="w", queues=["default"]),
         "of a fair queue": ClaimRequest(worker_id="w", queues=["fair"]),
         "ten of a type": ClaimRequest(worker_id="w", types=["t"], count=10),
+        "the oldest": ClaimRequest(worker_id="w", order="fifo"),
+        "the newest of a fair queue": ClaimRequest(worker_id="w", queues=["fair"], order="lifo"),
     }
 
 
@@ -140,3 +144,53 @@ def test_a_claim_on_sqlite_takes_no_more_steps_beside_many_groups_with_room(url:
             app.claim("w")
     small, large = (sum(work.rows for work in explained(where, ClaimRequest(worker_id="w"))) for where in (few, url))
     assert large <= 1.5 * small, (small, large)
+
+
+def shared(app: dibs.Dibs, groups: int) -> None:
+    """Let tasks of so many groups wait for one limit, of which one permit is returned."""
+    app.set_limit("stripe", max=5)
+    for start in range(0, groups, 1000):
+        app.enqueue_many(NewTask("t", limits=["stripe"], group=f"group-{start + n}") for n in range(1000))
+    held: list[Any] = []
+    for _ in range(3):  # register all signals, and close all backlogs
+        held += app.claim_many("w", 1000, lease=HOUR)
+    assert len(held) == 5
+    app.complete(held[0])
+
+
+IN_OTHER_ORDERS = {order: ClaimRequest(worker_id="w", order=order) for order in ("fifo", "lifo", "priority_asc")}
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_a_claim_in_another_order_on_postgres_reads_a_part_of_the_backlogs_that_wait(url: str) -> None:
+    with dibs.Dibs(url) as app:
+        shared(app, FULL)
+        run_sql(url, "VACUUM ANALYZE")
+    with closing(open_store(url)) as store, psycopg.connect(url) as connection:
+        for order, request in IN_OTHER_ORDERS.items():
+            works = explain_postgres(connection, store.queue.claim(request))
+            assert any(work.name == "open_these" for work in works), order
+            for work in works:
+                rows = work.rows + sum(rows_of_flow(work.plan))
+                print(order, work.name, f"{rows:.0f} rows, {work.pages} pages")
+                assert rows <= 3 * ALL_ORDERS_REACH, (order, work)
+                assert work.pages <= 10 * ALL_ORDERS_REACH, (order, work)
+                assert not work.scanned & set(TABLES), (order, work)
+            assert len(works) <= 30, [work.name for work in works]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_claim_in_another_order_on_sqlite_takes_no_more_steps_past_backlogs_that_wait(
+    url: str, tmp_path: Path
+) -> None:
+    few = f"sqlite:///{tmp_path}/few.db"
+    with dibs.Dibs(url) as many_app, dibs.Dibs(few) as few_app:
+        shared(many_app, FULL)
+        shared(few_app, 1000)
+    for order, request in IN_OTHER_ORDERS.items():
+        small, large = explained(few, request), explained(url, request)
+        assert any(work.name == "open_these" for work in large), order
+        steps = [sum(work.rows for work in works) for works in (small, large)]
+        print(order, steps, [(work.name, work.rows) for work in large])
+        assert steps[1] <= 1.1 * steps[0], (order, steps)
+        assert len(large) == len(small)

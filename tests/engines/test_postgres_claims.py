@@ -68,6 +68,19 @@ def test_a_claim_skips_any_number_of_tasks_that_other_transactions_lock(store: S
     assert claimed == ids[200:205]
 
 
+def test_a_claim_passes_over_groups_whose_first_tasks_other_transactions_lock(url: str) -> None:
+    with dibs.Dibs(url) as app:
+        app.set_limit("tenant", max=1, per="group")
+        for group in (f"g{number}" for number in range(40)):
+            app.enqueue_many(NewTask("t", limits=["tenant"], group=group, priority=priority) for priority in (5, 0))
+        app.claim("w", types=["other"])  # it registers the groups
+        with psycopg.connect(url) as other:
+            other.execute("SELECT FROM dibs_tasks WHERE priority = 5 FOR UPDATE")
+            claim = app.claim("w")
+    assert claim is not None
+    assert (claim.task.group, claim.task.priority) == ("g0", 0)
+
+
 @pytest.mark.parametrize("order", [*BY_INDEX, Order.PRIORITY_LIFO])
 @pytest.mark.parametrize("lines", [1, 3])
 def test_a_claim_locks_no_more_than_it_takes(store: Store, url: str, order: str, lines: int) -> None:

@@ -1,7 +1,8 @@
 """A plain model of what a claim takes, and random claims that are played against a store and the model side by side.
 
 The model is a dictionary of tasks. A claim filters all of them and sorts what is left: no index, no partition, no pause
-table. So the model cannot share a mistake with the SQL that finds the same tasks without reading all of them.
+table; limits and turns are in tests/helpers/flow_model.py. So the model cannot share a mistake with the SQL that finds
+the same tasks without reading all of them.
 
 Every choice comes from one seeded generator, and no choice depends on what a store draws by lot: tasks that were
 claimed in random or weighted order are released at once. So a shape and a seed repeat a run on any engine.
@@ -13,8 +14,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from heapq import nsmallest
-from itertools import chain
 from typing import Any, NamedTuple
 
 import pytest
@@ -34,23 +33,23 @@ from dibs import (
     TaskNotFound,
 )
 from tests.helpers.clients import Clock
+from tests.helpers.flow_model import CounterName, FairQueues, Kind, ModelLimit, Turns, Use, choose
 from tests.helpers.tasks import enqueue_all
 
 LEASE = 30 * 24 * 3600.0
 """Seconds: no lease ends during a run, although time passes."""
 
-DELAY = 1.0
-"""Seconds until a task that was scheduled during a run is due."""
+DELAY = 60.0
+"""Seconds until a task that was scheduled during a run is due: more than all moments between two promotions."""
+
+MOMENTS = (0.001, 0.01, 0.04)
+"""Seconds in which rates allow no start, one or some."""
 
 AHEAD = 2100
 """Tasks at the head of an order that a claim must pass over: more than a claim reads before it has to search."""
 
 MAX_HELD = 400
 """Claims that are held at the same time, at most."""
-
-
-CounterName = tuple[str, str | None]
-"""A limit, and the group for which it holds."""
 
 
 class ModelTask(NamedTuple):
@@ -63,8 +62,14 @@ class ModelTask(NamedTuple):
     attempts_left: int
     state: str = "pending"
     is_ahead: bool = False
+    group: str | None = None
     counters: tuple[CounterName, ...] = ()
     """What a claim of the task counts towards."""
+
+    @property
+    def kind(self) -> Kind:
+        """Tasks of the same kind wait together."""
+        return self.queue, self.type, self.group or "", self.counters
 
 
 ORDERS: dict[str, Callable[[ModelTask], tuple[int, ...]]] = {
@@ -82,11 +87,13 @@ Filters = dict[str, Any]
 
 @dataclass
 class ClaimModel:
-    """The tasks that have not ended, the paused queues, and the maximum of each limit."""
+    """The tasks that have not ended, the paused queues and types, the limits, and the fair queues."""
 
     tasks: dict[int, ModelTask] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
-    limits: dict[str, int] = field(default_factory=dict)
+    paused_types: set[str] = field(default_factory=set)
+    use: Use = field(default_factory=Use)
+    fair: FairQueues = field(default_factory=FairQueues)
 
     def matching(self, filters: Filters) -> list[ModelTask]:
         """The tasks that a claim may take."""
@@ -99,21 +106,58 @@ class ClaimModel:
             and task.attempts_left >= least
             and (types is None or task.type in types)
             and (queues is None or task.queue in queues)
-            and task.queue not in self.paused
+            and self.is_open(task)
         ]
 
-    def choose(self, count: int, order: str, filters: Filters) -> list[int]:
-        """The ids that a claim in a sorted order takes, in that order."""
-        return [task.id for task in nsmallest(count, self.matching(filters), key=ORDERS[order])]
+    def is_open(self, task: ModelTask) -> bool:
+        """Whether neither its queue nor its type is paused."""
+        return task.queue not in self.paused and task.type not in self.paused_types
 
-    def live(self) -> Counter[CounterName]:
-        """The live claims by what they count towards."""
-        claimed = (task.counters for task in self.tasks.values() if task.state == "claimed")
-        return Counter(chain.from_iterable(claimed))
+    def choices(self, count: int, order: str, filters: Filters, now: int) -> list[tuple[list[int], Turns]]:
+        """The ids that a claim in a sorted order may take, in that order, each with the turns after it."""
+        tasks = self.matching(filters)
+        found = []
+        for turns in self.fair.begin(self.waiting_kinds()):
+            chosen = choose(tasks, count, order, ORDERS[order], self.use_at(now), turns)
+            found.append(([task.id for task in chosen], turns))
+        return found
 
-    def has_room(self, task: ModelTask, live: Counter[CounterName]) -> bool:
-        """Whether all limits of the task allow another claim. A limit that was removed allows all."""
-        return all(live[name] < self.limits.get(name[0], live[name] + 1) for name in task.counters)
+    def drop_worlds(self, asked: list[int], count: int, filters: Filters, now: int) -> None:
+        """A peek by age has shown these tasks: turns with which no claim would take them are not possible."""
+        possible, worlds = [], self.fair.worlds
+        for turns in worlds:
+            self.fair.worlds = [turns]
+            if asked in [ids for ids, _ in self.choices(count, "fifo", filters, now)]:
+                possible.append(turns)
+        assert possible, asked
+        self.fair.worlds = possible
+
+    def use_at(self, now: int) -> Use:
+        """What the limits have left."""
+        return self.use.at(now, [task for task in self.tasks.values() if task.state == "claimed"])
+
+    def waiting_kinds(self) -> set[Kind]:
+        """The kinds of tasks that wait in fair queues."""
+        fair = self.fair.worlds[0].reached
+        return {task.kind for task in self.tasks.values() if task.state == "pending" and task.queue in fair}
+
+    def claimed(self, ids: list[int], worlds: list[Turns], filters: Filters, now: int) -> None:
+        """A claim has taken these tasks, and has left these possible turns."""
+        before = self.waiting_kinds()
+        for task_id in ids:
+            self.start(task_id, now)
+        self.fair.end(worlds, before, self.waiting_kinds(), lambda kind: self.looks_for(kind, filters))
+
+    def start(self, task_id: int, now: int) -> None:
+        """A claim of the task begins."""
+        self.use = self.use_at(now)
+        self.use.take(self.tasks[task_id])
+        self.set_state([task_id], "claimed")
+
+    def looks_for(self, kind: Kind, filters: Filters) -> bool:
+        """Whether a claim would have found tasks of this kind. Those with limits may have waited for one."""
+        one = ModelTask(0, kind[0], kind[1], 0, attempts_left=1, counters=kind[3])
+        return not one.counters and bool(ClaimModel({0: one}, self.paused, self.paused_types).matching(filters))
 
     def set_state(self, ids: Sequence[int], state: str) -> None:
         for task_id in ids:
@@ -159,6 +203,13 @@ class Shape:
     limits: tuple[str, ...] = ()
     """The limits that tasks may have; PER_GROUP is one for each group."""
     groups: int = 0
+    rates: tuple[str, ...] = ()
+    """Those of the limits that may have a rate."""
+    fair: tuple[str, ...] = ()
+    """The fair queues."""
+    pauses_types: bool = False
+    most: int = 100
+    """How many tasks a claim takes at most."""
 
     @property
     def queue_names(self) -> list[str]:
@@ -198,6 +249,18 @@ SHAPES = {
         Shape(
             "limits", queues=3, types=3, attempts=4, tasks=300, limits=("stripe", "mail", PER_GROUP), groups=6,
         ),
+        Shape(
+            "paused types", queues=3, types=6, attempts=3, tasks=300, limits=("stripe",), groups=3, pauses_types=True,
+        ),
+        Shape(
+            "rates", queues=3, types=3, attempts=3, tasks=300, limits=("stripe", "mail", PER_GROUP), groups=6,
+            rates=("mail", PER_GROUP),
+        ),
+        Shape("fair", queues=3, types=2, attempts=3, tasks=300, groups=5, fair=("queue-0", "queue-1"), most=20),
+        Shape(
+            "fair with limits", queues=2, types=2, attempts=3, tasks=300, limits=("stripe", PER_GROUP), groups=5,
+            rates=("stripe",), fair=("queue-0",), pauses_types=True, most=20,
+        ),
         Shape("many groups", queues=2, types=2, attempts=3, tasks=600, limits=("stripe", PER_GROUP), groups=200),
     )
 }  # fmt: skip
@@ -233,6 +296,9 @@ class Play:
         between = [self.new_task() for _ in range(self.shape.tasks)]
         for name in self.shape.limits:
             self.set_limit(name)
+        for queue in self.shape.fair:
+            self.app.set_queue(queue, fair=True)
+            self.model.fair.add(queue)
         blocks = [oldest, between, newest] if self.shape.ahead else [between]
         for new in blocks:
             self.enqueue(new, is_ahead=new is not between)
@@ -243,6 +309,8 @@ class Play:
         steps: dict[Callable[[], None], int] = {
             self.claim: 60, self.exchange: 10, self.claim_by_id: 8, self.finish: 25, self.pause_or_resume: 6,
             self.pass_time: 4, self.upkeep: 2, self.change_limit: 6 if self.shape.limits else 0,
+            self.pass_a_moment: 40 if self.shape.rates else 0, self.weigh_a_group: 2 if self.shape.fair else 0,
+            self.pause_or_resume_types: 6 if self.shape.pauses_types else 0,
         }  # fmt: skip
         [step] = self.chance.choices(list(steps), list(steps.values()))
         step()
@@ -277,29 +345,43 @@ class Play:
 
     def claimed(self, claims: list[Claim], count: int, order: str, filters: Filters) -> None:
         ids = [claim.task_id for claim in claims]
-        self.check_chosen(ids, count, order, filters)
+        worlds = self.check_chosen(ids, count, order, filters)
         self.done["tasks"] += len(ids)
-        self.model.set_state(ids, "claimed")
+        self.model.claimed(ids, worlds, filters, self.clock.now)
+        self.ask_for_turns()
         if order in RANDOM_ORDERS:
             self.report([(claim, Released()) for claim in claims])
         else:
             self.held |= {claim.task_id: claim for claim in claims}
 
-    def check_chosen(self, ids: list[int], count: int, order: str, filters: Filters) -> None:
-        """A sorted order takes what the model takes; a random one so many, from those that match. With limits, which of
-        the tasks that wait for a limit is the first is known only as well as their backlogs: a claim takes so many that
-        no other task could start, and none above a limit."""
+    def ask_for_turns(self) -> None:
+        """If several turns are possible, a peek shows which are true."""
+        if len(self.model.fair.worlds) > 1:
+            count = 1 if self.shape.limits else 100
+            for queue in self.shape.fair:
+                asked = [task.id for task in self.app.peek(count, order="fifo", queues=[queue])]
+                self.model.drop_worlds(asked, count, {"queues": [queue]}, self.clock.now)
+
+    def check_chosen(self, ids: list[int], count: int, order: str, filters: Filters) -> list[Turns]:
+        """A sorted order takes what the model takes. A random one takes so many that no other task could start, from
+        those that match, and none above a limit; also several tasks of fair queues with limits, because the groups that
+        get the permits of full limits are chosen at the beginning of a claim (see decision 48). Returns the possible
+        turns after the claim."""
         asked = f"{count} in order {order} with {filters}"
-        if order not in RANDOM_ORDERS and not self.shape.limits:
-            assert ids == self.model.choose(count, order, filters), asked
-            return
+        if order not in RANDOM_ORDERS and (count == 1 or not (self.shape.fair and self.shape.limits)):
+            choices = self.model.choices(count, order, filters, self.clock.now)
+            assert ids in [chosen for chosen, _ in choices], (asked, ids, choices)
+            return [turns for chosen, turns in choices if chosen == ids]
         left = {task.id: task for task in self.model.matching(filters)}
-        live = self.model.live()
+        use, worlds = self.model.use_at(self.clock.now), self.model.fair.begin(self.model.waiting_kinds())
         for task_id in ids:  # each once, and none above a limit
             task = left.pop(task_id)
-            assert self.model.has_room(task, live), asked
-            live.update(task.counters)
-        assert len(ids) == count or not any(self.model.has_room(task, live) for task in left.values()), asked
+            assert use.has_room(task), asked
+            use.take(task)
+            for turns in worlds:
+                turns.serve(task)
+        assert len(ids) == count or not any(use.has_room(task) for task in left.values()), asked
+        return worlds
 
     def claim_by_id(self) -> None:
         """Any task that has not ended, or one that never was."""
@@ -310,15 +392,15 @@ class Play:
         elif task.state == "claimed":
             refused = AlreadyClaimed
         else:
-            refused = NotClaimable if task.state == "scheduled" or task.queue in self.model.paused else None
-            if refused is None and not self.model.has_room(task, self.model.live()):
+            refused = NotClaimable if task.state == "scheduled" or not self.model.is_open(task) else None
+            if refused is None and not self.model.use_at(self.clock.now).has_room(task):
                 refused = LimitReached
         if refused is not None:
             with pytest.raises(refused):
                 self.app.claim_by_id(task_id, "ann", lease=LEASE)
             return
         self.held[task_id] = self.app.claim_by_id(task_id, "ann", lease=LEASE)
-        self.model.set_state([task_id], "claimed")
+        self.model.start(task_id, self.clock.now)
 
     # Everything else that happens to tasks and queues
 
@@ -356,19 +438,42 @@ class Play:
         self.app.resume(queue)
         self.model.paused.discard(queue)
 
+    def pause_or_resume_types(self) -> None:
+        """About a third of the types are paused."""
+        for name in self.chance.sample(self.shape.type_names, 1 + self.shape.types // 3):
+            paused = self.chance.random() < 0.35
+            (self.app.pause_type if paused else self.app.resume_type)(name)
+            (self.model.paused_types.add if paused else self.model.paused_types.discard)(name)
+
     def change_limit(self) -> None:
         """Tasks above a lower maximum run on; a limit that was removed and is set again counts what runs."""
         name = self.chance.choice(self.shape.limits)
-        if name in self.model.limits and self.chance.random() < 0.3:
+        if name in self.model.use.limits and self.chance.random() < 0.3:
             self.app.remove_limit(name)
-            del self.model.limits[name]
+            del self.model.use.limits[name]
         else:
             self.set_limit(name)
 
     def set_limit(self, name: str) -> None:
-        maximum = self.chance.choice([1, 1, 2, 3, 10] if name == PER_GROUP else [1, 5, 20, 40, 200])
-        self.app.set_limit(name, max=maximum, per="group" if name == PER_GROUP else None)
-        self.model.limits[name] = maximum
+        limit = ModelLimit(self.chance.choice([1, 1, 2, 3, 10] if name == PER_GROUP else [1, 5, 20, 40, 200]))
+        if name in self.shape.rates and self.chance.random() < 0.8:
+            rate = self.chance.choice([(7, 1), (100, 1), (1000, 1), (700, 60)])
+            maximum = self.chance.choice([None, limit.max])
+            limit = ModelLimit(maximum, *rate, burst=self.chance.choice([1, 1, 2, 20]))
+        self.app.set_limit(
+            name, max=limit.max, rate=limit.rate, burst=limit.burst, per="group" if name == PER_GROUP else None
+        )
+        self.model.use.limits[name] = limit
+
+    def weigh_a_group(self) -> None:
+        queue, group = self.chance.choice(self.shape.fair), self.a_group()
+        weight = self.chance.choice([0.5, 1.0, 2.0, 3.0])
+        self.app.set_group(queue, group, weight=weight)
+        self.model.fair.weigh(queue, group or "", weight)
+
+    def pass_a_moment(self) -> None:
+        """No scheduled task becomes due."""
+        self.clock.advance(self.chance.choice(MOMENTS))
 
     def pass_time(self) -> None:
         """Until all scheduled tasks are due. Upkeep promotes them at once: when a claim would do that is a matter of
@@ -387,7 +492,7 @@ class Play:
     def enqueue(self, new: list[NewTask], *, is_ahead: bool = False) -> None:
         for task in enqueue_all(self.app, new):
             self.model.tasks[task.id] = ModelTask(
-                task.id, task.queue, task.type, task.priority, task.max_attempts, is_ahead=is_ahead,
+                task.id, task.queue, task.type, task.priority, task.max_attempts, is_ahead=is_ahead, group=task.group,
                 counters=tuple((name, task.group if name == PER_GROUP else None) for name in task.limits),
             )  # fmt: skip
 
@@ -402,10 +507,12 @@ class Play:
     # Choices
 
     def a_count(self) -> int:
-        return self.chance.choice([1, 1, 2, self.chance.randint(1, 20), self.chance.randint(1, 100), 100])
+        most = self.shape.most
+        return self.chance.choice([1, 1, 2, self.chance.randint(1, 20), self.chance.randint(1, most), most])
 
     def an_order(self) -> str:
-        return self.chance.choice([*ORDERS, *ORDERS, *ORDERS, *RANDOM_ORDERS])
+        """In a fair queue the turns after a claim in random order depend on what the store drew by lot."""
+        return self.chance.choice([*ORDERS, *ORDERS, *ORDERS, *(() if self.shape.fair else RANDOM_ORDERS)])
 
     def some_filters(self) -> Filters:
         """None, queues, types, both; a third of each with attempts."""
@@ -417,9 +524,7 @@ class Play:
         if shape.least_attempts and self.chance.random() < 0.7:
             filters["max_attempts_remaining"] = shape.least_attempts
         elif self.chance.random() < 0.33:
-            # With limits, a claim that demands attempts may take fewer tasks than could start (see decision 48).
-            most = 1 if shape.limits else shape.attempts + 1
-            filters["max_attempts_remaining"] = self.chance.randint(0, most)
+            filters["max_attempts_remaining"] = self.chance.randint(0, shape.attempts + 1)
         return filters
 
     def some_names(self, names: list[str], others: list[str]) -> list[str]:
@@ -462,10 +567,19 @@ class Play:
 
     def some_limits(self) -> dict[str, Any]:
         """None for a shape without limits. A limit that was removed cannot be named."""
-        names = [name for name in self.shape.limits if name in self.model.limits and self.chance.random() < 0.5]
         if not self.shape.groups:
             return {}
-        return {"limits": names, "group": f"group-{self.chance.randrange(self.shape.groups)}"}
+        usable = [name for name in self.shape.limits if name in self.model.use.limits]
+        group = self.a_group()
+        return {
+            "limits": [name for name in usable if (name, group) != (PER_GROUP, None) and self.chance.random() < 0.5],
+            "group": group,
+        }
+
+    def a_group(self) -> str | None:
+        """In a shape with fair queues it may be none."""
+        number = self.chance.randrange(self.shape.groups)
+        return None if number == 0 and self.shape.fair else f"group-{number}"
 
     def new_ahead(self, number: int, sign: int) -> NewTask:
         """One of those that are first: of the kinds in turns, otherwise like the first of the others."""

@@ -13,14 +13,20 @@ A lap reads the first open backlogs. Those that meet a full counter close on it.
 the next backlog that waits for that counter is opened instead: no room stays unused while a task waits for it. A lap
 ends where its order might become wrong, because backlogs were left out or others have to be opened; the next lap goes
 on.
+
+Backlogs are opened by priority and age, the order of their index. A claim in another order also opens the backlogs that
+come first in its own order (`_open_first`), and so does a claim that demands a number of attempts left, which may not
+take the first task of a backlog. Such a claim may open more backlogs than a counter has room for: they close again when
+a claim meets the full counter.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections import Counter as CountOf
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +184,7 @@ class _Admitting:
         self._now = 0
         self._counters: dict[str, LimitCounter] = {}
         self._key = order_key(request.order)
+        self._wider = 1
         self._skipped: set[int] = set()
         self._left_out: Collection[int] = self._skipped
 
@@ -205,8 +212,8 @@ class _Admitting:
         return next((name for name in backlog.counters if self._room(name) <= 0), None)
 
     def _reach(self) -> int:
-        if self._request.order == Order.PRIORITY:
-            return self._request.count + EXTRA_BACKLOGS
+        if self.by_index:
+            return (self._request.count + EXTRA_BACKLOGS) * self._wider
         return max(ALL_ORDERS_REACH, self._request.count)
 
     def _read_tasks(self, backlogs: Sequence[Backlog], wanted: int) -> Statements[None]:
@@ -262,8 +269,12 @@ class _Admitting:
 
     def passes_on(self, backlog: Backlog) -> bool:
         """True if the backlog is closed on one counter while another one has room, for which other backlogs wait."""
-        counters = [self._counters[name] for name in backlog.counters]
-        return any(each.watched and each.rule.bounded and each.room(self._now) > 0 for each in counters)
+        return any(self._passes(name) for name in backlog.counters)
+
+    def _passes(self, name: str) -> bool:
+        """True if backlogs may wait for the counter although it has room."""
+        counter = self._counters[name]
+        return counter.watched and counter.rule.bounded and counter.room(self._now) > 0
 
     def key_of(self, backlog: Backlog) -> Key:
         """The place of the next task of the backlog."""
@@ -281,8 +292,14 @@ class _Admitting:
 
     @property
     def by_index(self) -> bool:
-        """True if the order is that of the index of backlogs, so that those that were left out come later."""
-        return self._request.order == Order.PRIORITY
+        """True if the order is that of the index of backlogs, so that those that were left out come later. A claim that
+        demands attempts may not take the first task of a backlog, so the index says nothing about its place."""
+        return self._request.order == Order.PRIORITY and not self._demands_attempts
+
+    @property
+    def _demands_attempts(self) -> bool:
+        """True if the claim may not take every task."""
+        return (self._request.max_attempts_remaining or 0) > 1
 
     @property
     def is_random(self) -> bool:
@@ -388,6 +405,7 @@ class _Claim(_Admitting):
         self._turns: dict[tuple[str, str], float] = {}
         self._served: dict[str, float] = {}
         self._corrections = 0
+        self._searched: set[str] = set()
 
     def run(self) -> Statements[Rows]:
         """Claim. Returns the rows of the tasks in order."""
@@ -521,6 +539,8 @@ class _Claim(_Admitting):
             opened = yield from self._settle(backlogs)
             if left <= 0 or not (again or opened or got < len(from_backlogs)):
                 return
+            if not chosen:  # other transactions have locked the first tasks of all backlogs that were read
+                self._wider *= 2
             backlogs = yield from self._admissible(left)
             if not backlogs and plain:
                 self._order += [task_id for task_id, _ in plain[:left]]
@@ -537,6 +557,8 @@ class _Claim(_Admitting):
                 backlog.closed_on = self._full(backlog)
                 if backlog.closed_on is not None:
                     refused.append(backlog)
+            if not refused and (yield from self._open_first(backlogs)):
+                continue
             if not refused:
                 yield from self._read_tasks(backlogs, wanted)
                 refused = self._without_tasks(backlogs) + self._misplaced(backlogs)
@@ -547,6 +569,53 @@ class _Claim(_Admitting):
     def _open_rows(self) -> Statements[Rows]:
         """The first open backlogs of each queue and type."""
         return (yield from self._dialect.open_backlogs(self._request, self._reach()))
+
+    def _open_first(self, backlogs: Sequence[Backlog]) -> Statements[int]:
+        """In an order that is not that of the index: of the backlogs that wait for counters of these backlogs, open the
+        first ones of each queue and type, as many as there is room. Returns how many were opened."""
+        if self.by_index or (self.is_random and not self._demands_attempts):
+            return 0
+        names = sorted({name for backlog in backlogs for name in backlog.counters if self._passes(name)})
+        names = [name for name in names if name not in self._searched]
+        self._searched.update(names)
+        waiting = (yield from self._first_waiting(names)) if names else []
+        pairs = [list(some) for _, some in groupby(waiting, key=lambda backlog: (backlog.queue, backlog.type))]
+        first = {each.name for some in pairs for name in names for each in self._until_full(some, name)}
+        if first:
+            yield from self._open_these(sorted(first))
+        return len(first)
+
+    def _first_waiting(self, names: list[str]) -> Statements[list[Backlog]]:
+        """Backlogs that wait for these counters, by queue, type and their first tasks. As many are read as of open
+        backlogs. Those without any task come first, so that they are found to be empty."""
+        items = [{"name": name, "room": ALL_ORDERS_REACH} for name in names]
+        waiting = [Backlog(row, self._rules) for row in (yield from self._watchers(items))]
+        if not waiting:
+            return []
+        yield from self._load_counters(chain.from_iterable(backlog.counters for backlog in waiting))
+        yield from self._read_tasks(waiting, 1)
+        known = [backlog for backlog in waiting if backlog.tasks or self._sees_all]
+        return sorted(known, key=lambda backlog: (backlog.queue, backlog.type, self._requested_place(backlog)))
+
+    def _requested_place(self, backlog: Backlog) -> Key:
+        """The place of the backlog in the requested order."""
+        return (self.level_of(backlog), backlog.turn, *self.key_of(backlog)) if backlog.tasks else (-math.inf,)
+
+    def _until_full(self, backlogs: Sequence[Backlog], name: str) -> Iterator[Backlog]:
+        """The first backlogs with this counter that may use its room up, and those before them that are full for
+        another counter: these close on it."""
+        left = self._room(name)
+        for backlog in backlogs:
+            if left > 0 and name in backlog.counters:
+                left -= self._full(backlog) is None
+                yield backlog
+
+    def _watchers(self, items: list[dict[str, Any]]) -> Statements[Rows]:
+        """The backlogs that wait for these counters."""
+        return (yield from self._dialect.watchers(self._request, items))
+
+    def _open_these(self, names: list[str]) -> Statements[None]:
+        yield Statement("open_these", {"names": names})
 
     def _without_tasks(self, backlogs: Sequence[Backlog]) -> list[Backlog]:
         if not self._sees_all:
@@ -579,6 +648,8 @@ class _Claim(_Admitting):
         for backlog in backlogs:
             if backlog.closed_on:
                 self._counters[backlog.closed_on].watched = True
+            if backlog.closed_on is not None:
+                self._searched.difference_update(backlog.counters)
         self._touched.update(chain.from_iterable(backlog.counters for backlog in backlogs))
         names = {
             name
@@ -626,7 +697,7 @@ class _Claim(_Admitting):
     @property
     def _sees_all(self) -> bool:
         """True if a backlog of which no task was read has none."""
-        return (self._request.max_attempts_remaining or 0) <= 1 and not self._skipped
+        return not self._demands_attempts and not self._skipped
 
     # Claims
 
@@ -767,17 +838,19 @@ class _Peek(_Claim):
         return [*signals, *(yield Statement("unregistered_tasks", words=words))]
 
     def _register_backlogs(self, waiting: dict[str, Waiting]) -> Statements[None]:
-        """As section `register_backlogs`: empty and new backlogs are open, the others are raised."""
+        """As section `register_backlogs`: empty and new backlogs are open, the others are raised. Those that do not
+        pass the filters raise the turns of other backlogs of their groups."""
         stored = {row[0]: row for row in (yield Statement("backlogs_named", {"names": sorted(waiting)}))}
-        waiting = yield from self._passing(waiting)
         opened = [name for name in waiting if name not in stored or stored[name][-1] == EMPTY]
         groups, queues = yield from self._turns_of([waiting[name][0] for name in opened])
-        for name, (key, priority, head) in waiting.items():
+        for key in (waiting[name][0] for name in opened):
+            if self._rules.is_fair(key.queue):  # as section `raise_turns`
+                turn, _ = groups.get((key.queue, key.group), (0.0, 1.0))
+                self._moved[key.queue, key.group] = max(turn, queues.get(key.queue, 0.0))
+        for name, (key, priority, head) in (yield from self._passing(waiting)).items():
             if name not in stored or stored[name][-1] == EMPTY:
-                turn, weight = groups.get((key.queue, key.group), (0.0, 1.0))
-                turn = max(turn, queues.get(key.queue, 0.0)) if self._rules.is_fair(key.queue) else 0.0
-                if turn:  # as section `raise_turns`
-                    self._moved[key.queue, key.group] = turn
+                _, weight = groups.get((key.queue, key.group), (0.0, 1.0))
+                turn = self._moved.get((key.queue, key.group), 0.0)
                 self._note((name, *key, priority, head, turn, weight, None, None), None)
             else:
                 self._note(stored[name][:-1], stored[name][-1])
@@ -819,17 +892,26 @@ class _Peek(_Claim):
 
     def _open_watchers(self, items: list[dict[str, Any]]) -> Statements[int]:
         """Open as many backlogs as a claim would, but no more than a lap can use."""
-        opened = 0
+        reach = self._reach()
+        rows = yield from self._watchers([{**item, "room": min(item["room"], reach)} for item in items])
+        for row in rows:
+            self._note(row, None)
+        return len(rows)
+
+    def _watchers(self, items: list[dict[str, Any]]) -> Statements[Rows]:
+        """Those that wait in memory as well."""
+        rows: list[Row] = []
         for item in items:
-            room = min(item["room"], self._reach())
-            asked = [{"name": item["name"], "room": _rounded_up(room + len(self._states))}]
+            asked = [{"name": item["name"], "room": _rounded_up(item["room"] + len(self._states))}]
             stored = yield from self._dialect.watchers(self._request, asked)
             names = [name for name, closed_on in self._states.items() if closed_on == item["name"]]
-            rows = self._first([self._read[name] for name in names] + self._unknown(stored), room)
-            for row in rows:
-                self._note(row, None)
-            opened += len(rows)
-        return opened
+            rows += self._first([self._read[name] for name in names] + self._unknown(stored), item["room"])
+        return rows
+
+    def _open_these(self, names: list[str]) -> Statements[None]:
+        yield from ()
+        for name in names:
+            self._note(self._read[name], None)
 
     def _unknown(self, stored: Rows) -> list[Row]:
         """Without the backlogs that this peek has changed."""

@@ -296,6 +296,11 @@ SELECT name, used, allowed_at,
     (SELECT true FROM dibs_backlogs WHERE closed_on = counter.name AND closed_on > '' ORDER BY queue, type LIMIT 1)
 FROM dibs_counters AS counter WHERE name {{in_text: names}}
 
+-- name: open_these
+-- Promise: these backlogs are open. Parameters: names. Rows: none. Index: the primary key.
+-- Safe: the caller holds the lock of dibs_flow.
+UPDATE dibs_backlogs SET closed_on = NULL WHERE name {{in_text: names}}
+
 -- name: priorities_of
 -- Promise: the priorities of these tasks. Parameters: ids. Rows: (id, priority).
 SELECT id, priority FROM dibs_tasks WHERE id {{in: ids}}
