@@ -13,7 +13,6 @@ from dibs.client_base import ClientBase, check_id, check_workflow_id, goes_on, r
 from dibs.errors import DibsError, NotAllowed, OutcomeUnknown, TaskNotFound
 from dibs.handlers.endings import describe
 from dibs.handlers.handler import Handler
-from dibs.handlers.middleware import check_stored, enqueue_call
 from dibs.json_values import check_name, check_text
 from dibs.model.change import TaskChange
 from dibs.model.checks import check_integer, check_seconds
@@ -917,6 +916,8 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
 
     def _around(self, tasks: Sequence[NewTask]) -> list[Task]:
         """Enqueue the tasks inside the enqueue middleware of the app."""
+        from dibs.handlers.middleware import check_stored, enqueue_call
+
         layers = self._hooks.around_enqueue
         return check_stored(layers, len(tasks), enqueue_call(layers, self._enqueue)(tasks))
 

@@ -15,7 +15,6 @@ from dibs.client_base import ClientBase, check_id, check_workflow_id, goes_on, r
 from dibs.errors import DibsError, NotAllowed, OutcomeUnknown, TaskNotFound
 from dibs.handlers.endings import describe
 from dibs.handlers.handler import AsyncHandler
-from dibs.handlers.middleware import check_stored, enqueue_call
 from dibs.json_values import check_name, check_text
 from dibs.model.async_task import AsyncTask
 from dibs.model.async_workflow import AsyncWorkflow
@@ -958,6 +957,8 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
 
     async def _around(self, tasks: Sequence[NewTask]) -> list[AsyncTask]:
         """Enqueue the tasks inside the enqueue middleware of the app."""
+        from dibs.handlers.middleware import check_stored, enqueue_call
+
         layers = self._hooks.around_enqueue
         return check_stored(layers, len(tasks), await enqueue_call(layers, self._enqueue)(tasks))
 
