@@ -86,7 +86,7 @@ def _time_fields(task: Task) -> Iterator[tuple[str, str]]:
     now = datetime.now(UTC)
     for name, at in (
         ("created", task.created_at),
-        ("run at", task.run_at),
+        ("run at", None if task.finished else task.run_at),
         ("expires at", task.expires_at),
         ("claimed", task.claimed_at),
         ("lease until", task.lease_until),
