@@ -400,7 +400,7 @@ def _observed(call: HandlerCall) -> AbstractContextManager[None]:
     attempts has none: an entry is not the entry of one of them."""
     if isinstance(call, Batch) or not running.is_observed(call.context):
         return nullcontext()
-    return running.attempt(call.context)
+    return running.ObservedAttempt(call.context)
 
 
 def _signal_name(code: int) -> str:
