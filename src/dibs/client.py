@@ -927,7 +927,9 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
         try:
             return enqueue_all(self, new, self._handle((), convert), sized=self._store.served)
         except KeyboardInterrupt as interrupt:
-            raise interrupt.with_traceback(frames_of_program(interrupt)) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt).with_traceback(frames_of_program(interrupt)) from None
 
     def _wait_for_some(self, watch: Watch, deadline: float | None) -> dict[int, str]:
         return self._follow(procedures.wait_for_some(self._store, watch, deadline))
@@ -963,16 +965,18 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
             return self._store.run(operation, by=self._by, on=self._on)
         # Ctrl-C: without the frames of the library, which do not help the program
         except KeyboardInterrupt as interrupt:
-            raise interrupt.with_traceback(None) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt).with_traceback(None) from None
 
     def _follow(self, procedure: Procedure[T], note: str | None = None) -> T:
         """Follow the procedure. `note`: what an interrupted program tells the user."""
         try:
             return drive(procedure, self._step)
         except KeyboardInterrupt as interrupt:
-            if note is not None:
-                interrupt.add_note(note)
-            raise interrupt.with_traceback(None) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt, note).with_traceback(None) from None
 
     def _step(self, step: Operation[Any] | WaitForChange | PauseFor) -> Any:
         if isinstance(step, PauseFor):

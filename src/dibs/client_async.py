@@ -968,7 +968,9 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         try:
             return await enqueue_all_async(self, new, self._handle((), convert), sized=self._store.served)
         except _INTERRUPTED as interrupt:
-            raise interrupt.with_traceback(frames_of_program(interrupt)) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt).with_traceback(frames_of_program(interrupt)) from None
 
     async def _wait_for_some(self, watch: Watch, deadline: float | None) -> dict[int, str]:
         return await self._follow(procedures.wait_for_some(self._store, watch, deadline))
@@ -1001,16 +1003,18 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         try:
             return await self._store.run_async(operation, by=self._by, on=self._on)
         except _INTERRUPTED as interrupt:  # without the frames of the library, which do not help the program
-            raise interrupt.with_traceback(None) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt).with_traceback(None) from None
 
     async def _follow(self, procedure: Procedure[T], note: str | None = None) -> T:
         """Follow the procedure. `note`: what an interrupted program tells the user."""
         try:
             return await drive_async(procedure, self._step)
         except _INTERRUPTED as interrupt:
-            if note is not None:
-                interrupt.add_note(note)
-            raise interrupt.with_traceback(None) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt, note).with_traceback(None) from None
 
     async def _step(self, step: Operation[Any] | WaitForChange | PauseFor) -> Any:
         if isinstance(step, PauseFor):

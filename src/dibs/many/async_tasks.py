@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from dibs.errors import DibsError, TaskNotFound
+from dibs.interrupts import in_wait
 from dibs.many.handles import TaskHandles, first_failed, goes_on, result_or_error, still_finished, too_late
 from dibs.many.progress import showing
 from dibs.many.watch import Watch
@@ -130,5 +131,4 @@ class AsyncTasks(TaskHandles[R]):
                     show()
                     yield ended
         except (asyncio.CancelledError, KeyboardInterrupt) as interrupt:
-            interrupt.add_note(goes_on(watch))
-            raise interrupt.with_traceback(None) from None
+            raise in_wait(interrupt, goes_on(watch)).with_traceback(None) from None
