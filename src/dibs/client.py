@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from dibs.handlers.context import Context
     from dibs.handlers.handler import HandlerOptions
     from dibs.handlers.options import (
+        CatchUpOption,
         ChangeOptions,
         ClaimOptions,
         DeadLetterOptions,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
         BatchHandlerDecorator,
         HandlerDecorator,
         Outcomes,
+        PlainEnqueueMiddleware,
         RunsItems,
     )
     from dibs.many.handles import Convert
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
     from dibs.model.search import TasksById
 
     P = ParamSpec("P")
+    AroundEnqueue = TypeVar("AroundEnqueue", bound=PlainEnqueueMiddleware)
     R = TypeVar("R")
     D = TypeVar("D")
 
@@ -123,6 +126,9 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
         def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> HandlerDecorator: ...
         def task(self, function: Any = None, /, **options: Any) -> Any:
             """See ClientBase.task."""
+
+        def enqueue_middleware(self, function: AroundEnqueue, /) -> AroundEnqueue:
+            """See ClientBase.enqueue_middleware."""
 
         def tasks(self, ids: Iterable[int]) -> Tasks[Any]:
             """See ClientBase.tasks."""
@@ -472,7 +478,7 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
         params: dict[str, Any] | None = None,
         *,
         timezone: str = "UTC",
-        catch_up: str = CatchUp.ONE,
+        catch_up: CatchUpOption = CatchUp.ONE,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Create or change the schedule of this name: it enqueues a task at every tick. It ticks by the cron expression

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from dibs.handlers.context import Context
     from dibs.handlers.handler import HandlerOptions
     from dibs.handlers.options import (
+        CatchUpOption,
         ChangeOptions,
         ClaimOptions,
         DeadLetterOptions,
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     )
     from dibs.handlers.protocols import (
         AsyncBatchHandlerDecorator,
+        AsyncEnqueueMiddleware,
         AsyncHandlerDecorator,
         AwaitsItems,
         Outcomes,
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
     from dibs.model.search import TasksById
 
     P = ParamSpec("P")
+    AroundEnqueue = TypeVar("AroundEnqueue", bound=AsyncEnqueueMiddleware)
     R = TypeVar("R")
     D = TypeVar("D")
 
@@ -132,6 +135,9 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> AsyncHandlerDecorator: ...
         def task(self, function: Any = None, /, **options: Any) -> Any:
             """See ClientBase.task."""
+
+        def enqueue_middleware(self, function: AroundEnqueue, /) -> AroundEnqueue:
+            """See ClientBase.enqueue_middleware."""
 
         def tasks(self, ids: Iterable[int]) -> AsyncTasks[Any]:
             """See ClientBase.tasks."""
@@ -491,7 +497,7 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         params: dict[str, Any] | None = None,
         *,
         timezone: str = "UTC",
-        catch_up: str = CatchUp.ONE,
+        catch_up: CatchUpOption = CatchUp.ONE,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Create or change the schedule of this name: it enqueues a task at every tick. It ticks by the cron expression

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from dibs.handlers.codecs import Codec, Codecs
     from dibs.handlers.log_capture import LogCapture
     from dibs.handlers.middleware import AttemptMiddleware, MiddlewareStack
-    from dibs.handlers.options import TaskOptions
+    from dibs.handlers.options import (
+        CatchUpOption,
+        KeyScopeOption,
+        LaneOption,
+        OnConflictOption,
+        OverlapOption,
+        TaskOptions,
+    )
     from dibs.handlers.outcome_hooks import OutcomeHook, OutcomeHooks
     from dibs.handlers.protocols import TaskClient
     from dibs.handlers.retry_rules import Errors, HandlerBackoff, RetryRules
@@ -93,7 +100,7 @@ class CommonOptions(TypedDict, total=False):
     """
 
     name: str
-    lane: str
+    lane: LaneOption
     retry_on: Errors
     give_up_on: Errors
     limits: Sequence[str]
@@ -113,9 +120,9 @@ class CommonOptions(TypedDict, total=False):
     tags: Sequence[str]
     expires_in: float | None
     delay: float
-    key_scope: str
+    key_scope: KeyScopeOption
     key_for: float | None
-    on_conflict: str
+    on_conflict: OnConflictOption
     max_delay: float | None
     group: str | None
 
@@ -136,8 +143,8 @@ class HandlerOptions(CommonOptions, total=False):
     jitter: float
     start_at: datetime
     end_at: datetime
-    overlap: str
-    catch_up: str
+    overlap: OverlapOption
+    catch_up: CatchUpOption
     middleware: Sequence[AttemptMiddleware]
 
 
