@@ -24,10 +24,10 @@ HISTORY_COLUMNS = (
 BAR = 20
 
 
-def show_task(output: Output, task: Task) -> None:
-    """Print all fields of a task."""
-    if not output.as_json:
-        output.print_fields([*_state_fields(task), *_time_fields(task), *_data_fields(task)])
+def show_task(output: Output, task: Task, log_lines: int) -> None:
+    """Print all fields of a task. `log_lines`: how many its handlers have logged."""
+    logs = [("logs", f"{text.count(log_lines, 'line')}: dibs tasks logs {task.id}")] if log_lines else []
+    output.print_fields([*_state_fields(task), *_time_fields(task), *_data_fields(task), *logs])
 
 
 def show_history(output: Output, entries: Sequence[HistoryEntry]) -> None:

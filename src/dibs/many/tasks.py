@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from dibs.errors import DibsError, TaskNotFound
 from dibs.interrupts import in_wait
-from dibs.many.handles import TaskHandles, first_failed, goes_on, result_or_error, still_finished, too_late
+from dibs.many.handles import RAISED, TaskHandles, first_failed, goes_on, result_or_error, still_finished, too_late
 from dibs.many.progress import showing
 from dibs.many.watch import Watch
 from dibs.model.checks import deadline_after
@@ -91,7 +91,7 @@ class Tasks(TaskHandles[R]):
 
     def _raise_if_failed(self, task_id: int) -> None:
         [(_, tasks)] = self._pages([task_id])
-        result = result_or_error(task_id, next(iter(tasks), None))
+        result = result_or_error(task_id, next(iter(tasks), None), RAISED)
         if isinstance(result, DibsError):  # else it was retried, and has completed since
             raise result
 
