@@ -212,7 +212,7 @@ class BatchDecorator(TaskDecorator):
         if options.get("capture_logs"):
             raise InvalidValue(
                 "The logs of a batch handler cannot be captured: a call runs many tasks, and a log entry names none.",
-                hint="Remove capture_logs, and log the id of the task: item.ctx.task_id.",
+                hint="Remove capture_logs, and log the id of the task: item.ctx.task.id.",
             )
         super().__init__(handlers, app, _KINDS[kind], hooks, batch=BatchBounds(size, wait), **options)
         self._capture = None  # also if the app captures the logs of its handlers
