@@ -261,56 +261,59 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = (
-    "client",
-    "client_async",
-    "errors",
-    "handlers.batch",
-    "handlers.context",
-    "handlers.endings",
-    "handlers.handler",
-    "handlers.log_capture",
-    "handlers.outcome_hooks",
-    "model.async_task",
-    "model.async_workflow",
-    "model.claim",
-    "model.execution",
-    "model.explanation",
-    "model.finalization",
-    "model.history",
-    "model.key",
-    "model.limit",
-    "model.logs",
-    "model.registry",
-    "model.retention",
-    "model.retry",
-    "model.schedule",
-    "model.statistics",
-    "model.task",
-    "model.upkeep",
-    "model.workflow",
-    "poller",
-    "worker.config",
-    "worker.worker",
-    "workflow.finalization",
-    "workflow.task_data",
-    "many.tasks",
-    "many.async_tasks",
-    "many.handles",
-    "handlers.codecs",
-)
-"""The modules that define the public names, in the order of the search."""
+_NAMES = {
+    "client": "Dibs",
+    "client_async": "AsyncDibs",
+    "handlers.batch": "AsyncBatchHandler BatchHandler BatchItem",
+    "handlers.codecs": "Codec",
+    "handlers.context": "Context",
+    "handlers.endings": "Cancel Permanent Retry Snooze",
+    "handlers.handler": "AsyncHandler Handler Lane",
+    "handlers.log_capture": "LogCapture",
+    "handlers.outcome_hooks": "EndedAttempt HookKind",
+    "many.async_tasks": "AsyncTasks",
+    "many.handles": "NotAllEnqueued",
+    "many.tasks": "Tasks",
+    "model.async_task": "AsyncTask",
+    "model.async_workflow": "AsyncWorkflow",
+    "model.change": "TaskChange",
+    "model.claim": "Cancelled Claim ClaimRef Completed Failed Finished Order Outcome Released Renewed",
+    "model.execution": "Execution StepEnd WorkflowFailed",
+    "model.explanation": "Explanation Reason",
+    "model.finalization": "ClaimReason ExecutionContext ExecutionStatus FinalizationAttempt FinalizationClaim"
+    " Finalized",
+    "model.history": "HistoryEntry StoreEvent",
+    "model.key": "ApiKey MintedKey RateLimit Scope",
+    "model.limit": "GroupInfo Limit LimitGroup QueueSettings TypeSettings",
+    "model.logs": "LogLevel LogLine",
+    "model.registry": "PausedType QueueInfo TaskType WorkerInfo WorkerState",
+    "model.retention": "Records RetentionChange RetentionRule",
+    "model.retry": "Backoff LinearBackoff",
+    "model.schedule": "CatchUp Overlap Schedule",
+    "model.statistics": "Stats",
+    "model.task": "Event Failure NewTask SetAside State Task",
+    "model.unique": "KeyScope OnConflict",
+    "model.upkeep": "Check Upkept Verdict",
+    "model.workflow": "FinalizeWhen NewStep NewWorkflow OnFailure Step StepResult Workflow WorkflowState",
+    "poller": "PollerConfig TaskPoller",
+    "worker.config": "WorkerConfig",
+    "worker.worker": "Health Worker",
+    "workflow.finalization": "FinalizationClaimer",
+    "workflow.task_data": "Results",
+}
+"""The public names by the module that defines them; all other public names are errors, of dibs.errors."""
+
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 
 if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Import a public name on first use, so that the command line does not import the clients for --help."""
+        """Import a public name on first use: a program imports the modules of the names that it uses, and the command
+        line no client for --help."""
         if name in __all__:
-            for home in _HOMES:
-                if hasattr(module := import_module(f"dibs.{home}"), name):
-                    globals()[name] = getattr(module, name)
-                    return globals()[name]
+            globals()[name] = getattr(import_module(f"dibs.{_HOMES.get(name, 'errors')}"), name)
+            return globals()[name]
         raise AttributeError(f"module 'dibs' has no attribute {name!r}")
 
 

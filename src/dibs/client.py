@@ -15,7 +15,6 @@ from dibs.client_base import ClientBase, check_id, check_workflow_id, goes_on, r
 from dibs.errors import DibsError, NotAllowed, OutcomeUnknown, TaskNotFound
 from dibs.handlers.endings import describe
 from dibs.handlers.handler import Handler
-from dibs.handlers.middleware import check_stored, enqueue_call
 from dibs.json_values import check_name, check_text
 from dibs.model.change import TaskChange
 from dibs.model.checks import check_integer, check_seconds
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
     from dibs.handlers.context import Context
     from dibs.handlers.handler import HandlerOptions
     from dibs.handlers.options import (
+        CatchUpOption,
         ChangeOptions,
         ClaimOptions,
         DeadLetterOptions,
@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         BatchHandlerDecorator,
         HandlerDecorator,
         Outcomes,
+        PlainEnqueueMiddleware,
         RunsItems,
     )
     from dibs.many.handles import Convert
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from dibs.model.search import TasksById
 
     P = ParamSpec("P")
+    AroundEnqueue = TypeVar("AroundEnqueue", bound=PlainEnqueueMiddleware)
     R = TypeVar("R")
     D = TypeVar("D")
 
@@ -126,6 +128,9 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
         def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> HandlerDecorator: ...
         def task(self, function: Any = None, /, **options: Any) -> Any:
             """See ClientBase.task."""
+
+        def enqueue_middleware(self, function: AroundEnqueue, /) -> AroundEnqueue:
+            """See ClientBase.enqueue_middleware."""
 
         def tasks(self, ids: Iterable[int]) -> Tasks[Any]:
             """See ClientBase.tasks."""
@@ -482,7 +487,7 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
         params: dict[str, Any] | None = None,
         *,
         timezone: str = "UTC",
-        catch_up: str = CatchUp.ONE,
+        catch_up: CatchUpOption = CatchUp.ONE,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Create or change the schedule of this name: it enqueues a task at every tick. It ticks by the cron expression
@@ -929,6 +934,8 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
 
     def _around(self, tasks: Sequence[NewTask]) -> list[Task]:
         """Enqueue the tasks inside the enqueue middleware of the app."""
+        from dibs.handlers.middleware import check_stored, enqueue_call
+
         layers = self._hooks.around_enqueue
         return check_stored(layers, len(tasks), enqueue_call(layers, self._enqueue)(tasks))
 
@@ -938,7 +945,9 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
         try:
             return enqueue_all(self, new, self._handle((), convert), sized=self._store.served)
         except KeyboardInterrupt as interrupt:
-            raise interrupt.with_traceback(frames_of_program(interrupt)) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt).with_traceback(frames_of_program(interrupt)) from None
 
     def _wait_for_some(self, watch: Watch, deadline: float | None) -> dict[int, str]:
         return self._follow(procedures.wait_for_some(self._store, watch, deadline))
@@ -974,16 +983,18 @@ class Dibs(ClientBase[Handler[..., Any, Any]]):
             return self._store.run(operation, by=self._by, on=self._on)
         # Ctrl-C: without the frames of the library, which do not help the program
         except KeyboardInterrupt as interrupt:
-            raise interrupt.with_traceback(None) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt).with_traceback(None) from None
 
     def _follow(self, procedure: Procedure[T], note: str | None = None) -> T:
         """Run the operations of the procedure and its waits. `note`: what Ctrl-C tells the user."""
         try:
             return drive(procedure, self._step)
         except KeyboardInterrupt as interrupt:
-            if note is not None:
-                interrupt.add_note(note)
-            raise interrupt.with_traceback(None) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt, note).with_traceback(None) from None
 
     def _step(self, step: Operation[Any] | WaitForChange | PauseFor) -> Any:
         if isinstance(step, PauseFor):

@@ -16,7 +16,6 @@ from dibs.client_base import ClientBase, check_id, check_workflow_id, goes_on, r
 from dibs.errors import DibsError, NotAllowed, OutcomeUnknown, TaskNotFound
 from dibs.handlers.endings import describe
 from dibs.handlers.handler import AsyncHandler
-from dibs.handlers.middleware import check_stored, enqueue_call
 from dibs.json_values import check_name, check_text
 from dibs.model.async_task import AsyncTask
 from dibs.model.async_workflow import AsyncWorkflow
@@ -77,6 +76,7 @@ if TYPE_CHECKING:
     from dibs.handlers.context import Context
     from dibs.handlers.handler import HandlerOptions
     from dibs.handlers.options import (
+        CatchUpOption,
         ChangeOptions,
         ClaimOptions,
         DeadLetterOptions,
@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     )
     from dibs.handlers.protocols import (
         AsyncBatchHandlerDecorator,
+        AsyncEnqueueMiddleware,
         AsyncHandlerDecorator,
         AwaitsItems,
         Outcomes,
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from dibs.model.search import TasksById
 
     P = ParamSpec("P")
+    AroundEnqueue = TypeVar("AroundEnqueue", bound=AsyncEnqueueMiddleware)
     R = TypeVar("R")
     D = TypeVar("D")
 
@@ -134,6 +136,9 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> AsyncHandlerDecorator: ...
         def task(self, function: Any = None, /, **options: Any) -> Any:
             """See ClientBase.task."""
+
+        def enqueue_middleware(self, function: AroundEnqueue, /) -> AroundEnqueue:
+            """See ClientBase.enqueue_middleware."""
 
         def tasks(self, ids: Iterable[int]) -> AsyncTasks[Any]:
             """See ClientBase.tasks."""
@@ -500,7 +505,7 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         params: dict[str, Any] | None = None,
         *,
         timezone: str = "UTC",
-        catch_up: str = CatchUp.ONE,
+        catch_up: CatchUpOption = CatchUp.ONE,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Create or change the schedule of this name: it enqueues a task at every tick. It ticks by the cron expression
@@ -969,6 +974,8 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
 
     async def _around(self, tasks: Sequence[NewTask]) -> list[AsyncTask]:
         """Enqueue the tasks inside the enqueue middleware of the app."""
+        from dibs.handlers.middleware import check_stored, enqueue_call
+
         layers = self._hooks.around_enqueue
         return check_stored(layers, len(tasks), await enqueue_call(layers, self._enqueue)(tasks))
 
@@ -978,7 +985,9 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         try:
             return await enqueue_all_async(self, new, self._handle((), convert), sized=self._store.served)
         except _INTERRUPTED as interrupt:
-            raise interrupt.with_traceback(frames_of_program(interrupt)) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt).with_traceback(frames_of_program(interrupt)) from None
 
     async def _wait_for_some(self, watch: Watch, deadline: float | None) -> dict[int, str]:
         return await self._follow(procedures.wait_for_some(self._store, watch, deadline))
@@ -1011,16 +1020,18 @@ class AsyncDibs(ClientBase[AsyncHandler[..., Any, Any]]):
         try:
             return await self._store.run_async(operation, by=self._by, on=self._on)
         except _INTERRUPTED as interrupt:  # without the frames of the library, which do not help the program
-            raise interrupt.with_traceback(None) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt).with_traceback(None) from None
 
     async def _follow(self, procedure: Procedure[T], note: str | None = None) -> T:
         """Run the operations of the procedure and its waits. `note`: what Ctrl-C tells the user."""
         try:
             return await drive_async(procedure, self._step)
         except _INTERRUPTED as interrupt:
-            if note is not None:
-                interrupt.add_note(note)
-            raise interrupt.with_traceback(None) from None
+            from dibs.interrupts import in_wait
+
+            raise in_wait(interrupt, note).with_traceback(None) from None
 
     async def _step(self, step: Operation[Any] | WaitForChange | PauseFor) -> Any:
         if isinstance(step, PauseFor):

@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack
 from dibs.errors import DibsError, NotAllowed, StoreError
 from dibs.handlers.handler import AnyHandler, TaskDecorator, codecs_of
 from dibs.handlers.hooks import AppHooks
-from dibs.handlers.lifespan import LifespanFunction
-from dibs.handlers.middleware import AttemptMiddleware, EnqueueMiddleware
-from dibs.handlers.outcome_hooks import HookKind, OutcomeHook
 from dibs.json_values import check_name
 from dibs.model.checks import check_integer
-from dibs.model.declaration import Declarations, DeclaredInCode, StoredDeclarations
+from dibs.model.declaration import Declarations, DeclaredInCode
 from dibs.model.limit import NewLimit, NewQueueSettings
 from dibs.model.task import NewTask
 from dibs.model.workflow import NewWorkflow
@@ -26,21 +23,25 @@ from dibs.redaction import redact_url
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.worker.config import WorkerConfig, WorkerOptions
-from dibs.worker.declaring import log_not_allowed, log_refused
-from dibs.worker.worker import Worker
 from dibs.workflow.builder import FlowBase
 
 if TYPE_CHECKING:
     from dibs.handlers.codecs import Codec
+    from dibs.handlers.lifespan import LifespanFunction
     from dibs.handlers.log_capture import LogCapture
+    from dibs.handlers.middleware import AttemptMiddleware, EnqueueMiddleware
     from dibs.handlers.options import WorkflowOptions
+    from dibs.handlers.outcome_hooks import OutcomeHook
     from dibs.many.handles import Convert
+    from dibs.model.declaration import StoredDeclarations
+    from dibs.worker.worker import Worker
+
+    Around = TypeVar("Around", bound=AttemptMiddleware)
+    AroundEnqueue = TypeVar("AroundEnqueue", bound=EnqueueMiddleware)
+    Hook = TypeVar("Hook", bound=OutcomeHook)
+    Opens = TypeVar("Opens", bound=LifespanFunction)
 
 T = TypeVar("T")
-Around = TypeVar("Around", bound=AttemptMiddleware)
-AroundEnqueue = TypeVar("AroundEnqueue", bound=EnqueueMiddleware)
-Hook = TypeVar("Hook", bound=OutcomeHook)
-Opens = TypeVar("Opens", bound=LifespanFunction)
 H = TypeVar("H", bound=AnyHandler)
 """The class of the handlers: Handler or AsyncHandler."""
 
@@ -202,22 +203,22 @@ class ClientBase(ABC, Generic[H]):
         Outcome hooks are called after the outcome is stored, at most once. One that fails is logged and changes
         nothing. A task that ends outside of an attempt has none.
         """
-        self._hooks.add_outcome_hook(HookKind.SUCCESS, hook)
+        self._hooks.add_outcome_hook("on_success", hook)
         return hook
 
     def on_error(self, hook: Hook, /) -> Hook:
         """Call the hook in the worker after each failed attempt, as in `on_success`."""
-        self._hooks.add_outcome_hook(HookKind.ERROR, hook)
+        self._hooks.add_outcome_hook("on_error", hook)
         return hook
 
     def on_dead(self, hook: Hook, /) -> Hook:
         """Call the hook in the worker after a failed attempt that no other one follows, as in `on_success`."""
-        self._hooks.add_outcome_hook(HookKind.DEAD, hook)
+        self._hooks.add_outcome_hook("on_dead", hook)
         return hook
 
     def on_cancel(self, hook: Hook, /) -> Hook:
         """Call the hook in the worker after a running task was cancelled, as in `on_success`."""
-        self._hooks.add_outcome_hook(HookKind.CANCEL, hook)
+        self._hooks.add_outcome_hook("on_cancel", hook)
         return hook
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
@@ -227,6 +228,8 @@ class ClientBase(ABC, Generic[H]):
         recycle_after, recycle_above; WorkerConfig describes each. `queues={"mail": 2, "default": None}` runs at most
         two tasks of the queue mail at once in this process, over all lanes.
         """
+        from dibs.worker.worker import Worker
+
         config = WorkerConfig(**options)
         declarations = self._declarations(every_type=True)
         return Worker(self._store, self._by, self.handlers.values(), config, declarations, hooks=self._hooks)
@@ -313,12 +316,17 @@ class ClientBase(ABC, Generic[H]):
 
     def _note_declared(self, stored: StoredDeclarations) -> None:
         self._in_code.unwritten = False
-        log_refused(stored)
+        if stored.refused or stored.removed:
+            from dibs.worker.declaring import log_refused
+
+            log_refused(stored)
 
     def _note_not_declared(self, error: StoreError) -> None:
         """Go on without the declarations: a worker, or a client with another key, stores them. After an unknown
         outcome, the next enqueue declares again."""
         if isinstance(error, NotAllowed):
+            from dibs.worker.declaring import log_not_allowed
+
             self._in_code.unwritten = False
             log_not_allowed(error)
 

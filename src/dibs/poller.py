@@ -29,6 +29,7 @@ from dibs.client import Dibs
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.handlers.context import Context
 from dibs.handlers.handler import AnyHandler, HandlerBase, Lane
+from dibs.interrupts import in_wait
 from dibs.model.checks import check_seconds, check_worker_id
 from dibs.model.claim import DEFAULT_LEASE, Claim, ClaimRequest, Filters, Order, Released, check_lease
 from dibs.model.finalization import unique_processor
@@ -154,7 +155,7 @@ class TaskPoller:
                     time.sleep(retry_delay(failures))
                     continue
                 except KeyboardInterrupt as interrupt:  # hide the frames of dibs, which do not help the user
-                    raise interrupt.with_traceback(None) from None
+                    raise in_wait(interrupt).with_traceback(None) from None
                 if claim is not None:
                     services.run(handlers.of(claim.task.type), claim)
                     self._wait_until_written(services.attempts)

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -115,8 +114,7 @@ OnProgress = Callable[[int], None]
 """Receives the number of tasks that were changed since the last call."""
 
 
-@dataclass(slots=True)
-class Pruning:
+class Pruning(msgspec.Struct):
     """The pruning of a process, in rounds: the position of its pass over the finished tasks."""
 
     position: PrunePosition | None = None
@@ -155,16 +153,14 @@ class DueWaits:
         self._waited = False
 
 
-@dataclass(frozen=True, slots=True)
-class WaitForChange:
+class WaitForChange(msgspec.Struct, frozen=True):
     """Wait for a change of the store since `seen`, for up to `timeout` seconds."""
 
     seen: int
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class PauseFor:
+class PauseFor(msgspec.Struct, frozen=True):
     """Do nothing for so many seconds."""
 
     seconds: float
@@ -540,8 +536,7 @@ def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enoug
     return (yield from _change_some(store, which, cursor, BulkChange(change, RETRYABLE, enough)))
 
 
-@dataclass(frozen=True, slots=True)
-class BulkChange:
+class BulkChange(msgspec.Struct, frozen=True):
     """An operation on many tasks in these states, and the seconds for which to repeat it."""
 
     change: Callable[[list[int]], Operation[int]]

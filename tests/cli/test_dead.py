@@ -34,6 +34,15 @@ def test_a_permanent_failure_is_marked_as_permanent_in_the_dead_letter_and_in_th
     assert run("tasks", "show", str(task.id), "--json").json["task"]["error"]["permanent"] is True
 
 
+def test_a_finished_task_shows_no_due_time(run: Run, client: dibs.Dibs) -> None:
+    task = client.enqueue("resize", max_attempts=1, backoff=dibs.Backoff(60))
+    assert "run at" in run("tasks", "show", str(task.id)).out
+    client.fail(client.claim_by_id(task.id, "worker-1"), "no")
+    shown = run("tasks", "show", str(task.id)).out
+    assert "finished:" in shown
+    assert "run at" not in shown
+
+
 def test_the_whole_dead_letter_is_redriven_in_batches(run: Run, client: dibs.Dibs) -> None:
     dead(client, 1203)
     done = run("dead", "redrive")

@@ -178,3 +178,14 @@ def test_characters_that_the_terminal_cannot_encode_are_escaped(run: Run, client
     client.enqueue("resize", {"text": "grün"})
     done = run("tasks", "list", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert (done.code, r'{"text": "gr\xfcn"}' in done.out) == (0, True)
+
+
+def test_hints_name_commands_and_no_methods_of_python(run: Run) -> None:
+    for command, names in (
+        (["schedules", "show", "nightly"], "dibs schedules list"),
+        (["limits", "show", "stripe"], "dibs limits list"),
+        (["keys", "revoke", "abcdefgh"], "dibs keys list"),
+    ):
+        refused = run(*command)
+        assert refused.code == 1, refused
+        assert f"hint: {names} shows all" in refused.err

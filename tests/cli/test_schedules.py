@@ -26,7 +26,12 @@ def test_a_schedule_is_added_shown_and_listed(run: Run, client: dibs.Dibs) -> No
     )
     shown = run("schedules", "show", "nightly").out.splitlines()
     assert {"state:       enabled", "cron:        0 3 * * * (Europe/Berlin)", '    "day": "today"'} <= set(shown)
-    _, row = run("schedules", "list").out.splitlines()
+    next_runs = shown[shown.index("next:") + 1 :][:5]
+    assert all(
+        re.fullmatch(r"  \w{3} \d{4}-\d\d-\d\d 03:00:00 Europe/Berlin, in \d+ (h|min|s|d)", each) for each in next_runs
+    )
+    title, row = run("schedules", "list").out.splitlines()
+    assert title.split()[:4] == ["schedule", "state", "ticks", "timezone"]
     assert row.split()[:2] == ["nightly", "enabled"]
     [shape] = run("schedules", "list", "--json").json["schedules"]
     assert (shape["name"], shape["task_type"], shape["next_at"][-1]) == ("nightly", "report", "Z")

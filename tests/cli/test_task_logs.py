@@ -78,3 +78,10 @@ def test_on_a_terminal_following_is_coloured_and_ends_with_the_task(url: str, cl
         assert terminal.colour_of("an error") != terminal.colour_of("an info")
         client.complete(claim)
         assert terminal.ends() == 0
+
+
+def test_a_task_with_lines_names_the_command_that_shows_them(run: Run, client: dibs.Dibs, task: int) -> None:
+    assert f"logs:        2 lines: dibs tasks logs {task}\n" in run("tasks", "show", str(task)).out
+    other = client.enqueue("download")
+    client.fail(client.claim_by_id(other.id, "worker-1"), "no")
+    assert "logs" not in run("tasks", "show", str(other.id)).out

@@ -112,6 +112,20 @@ def test_a_schedule_that_is_stored_after_its_end_is_ended(app: Any, clock: Clock
     assert app.tick() == 0
 
 
+def test_the_next_runs_after_a_downtime_are_those_that_catch_up_enqueues(app: Any, clock: Clock) -> None:
+    for catch_up in dibs.CatchUp:
+        app.set_schedule(catch_up.value, every=60, type=catch_up.value, catch_up=catch_up, start_at=NOON)
+    clock.advance(5 * MINUTE + 30)
+    runs = {each.name: each.next_runs(8, now=moment(clock)) for each in app.schedules()}
+    next_ones = [at(f"12:0{minute}") for minute in (6, 7, 8)]
+    assert runs["one"][:4] == [at("12:05"), *next_ones]
+    assert runs["all"] == [*(at(f"12:0{minute}") for minute in (1, 2, 3, 4, 5)), *next_ones]
+    assert runs["none"][:4] == [at("12:05"), *next_ones]
+    app.tick()
+    enqueued = {name: times(app, name) for name in runs}
+    assert enqueued == {name: [f"{run:%H:%M:%S}" for run in runs[name] if run <= moment(clock)] for name in runs}
+
+
 # Once
 
 
@@ -145,7 +159,7 @@ def test_a_single_time_that_passed_while_its_schedule_was_disabled_is_not_caught
 
 def test_jitter_delays_each_tick_by_another_time_and_the_task_keeps_its_tick(app: Any, clock: Clock) -> None:
     made = app.set_schedule("some", "*/5 * * * *", "report", jitter=120)
-    runs = made.next_runs(50)
+    runs = made.next_runs(50, now=moment(clock))
     delays = [(due - made.next_at - n * timedelta(minutes=5)).total_seconds() for n, due in enumerate(runs)]
     assert all(0 <= delay < 120 for delay in delays)
     assert len(set(delays)) == 50

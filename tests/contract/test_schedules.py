@@ -14,8 +14,7 @@ import pytest
 
 import dibs
 from dibs import Backoff, CatchUp, InvalidValue, Schedule, ScheduleNotFound, SchemaViolation, State
-from dibs.model.schedule import MAX_SCHEDULE_NAME, DueSchedule, NewSchedule
-from dibs.store.operations.schedules import CATCH_UP_LIMIT
+from dibs.model.schedule import CATCH_UP_LIMIT, MAX_SCHEDULE_NAME, DueSchedule, NewSchedule
 from tests.helpers import tables
 from tests.helpers.borrowed import Borrowed
 from tests.helpers.clients import Clock, run

@@ -34,6 +34,24 @@ def greet():
 def fail():
     raise ValueError("boom\\nforged")
 
+import logging
+
+def step(number):
+    logging.getLogger("jobs").warning("step %d", number, extra={"queue": "of the program"} if number == 2 else None)
+
+@app.task
+def in_thread():
+    step(1)
+    step(2)
+
+@app.task
+async def in_loop():
+    step(1)
+
+@app.task(lane="process")
+def in_process():
+    step(1)
+
 @app.task(lane="process")
 def speak(ctx: dibs.Context):
     try:
@@ -116,6 +134,29 @@ def test_log_entries_of_a_child_process_keep_their_fields_and_traceback(
     assert (entry["level"], entry["task_id"], entry["place"], entry["kind"]) == ("error", task.id, 7, "{1}")
     assert entry["message"] == f"task {task.id} (speak, attempt 1): oh"
     assert entry["traceback"].endswith("KeyError: 'why'")
+
+
+@on_sqlite
+@pytest.mark.parametrize("handler", ["in_thread", "in_loop", "in_process"])
+def test_what_a_handler_logs_has_the_fields_of_its_task(
+    client: dibs.Dibs, url: str, tmp_path: Path, handler: str
+) -> None:
+    task = client.enqueue(handler)
+    found = run_dibs("worker", "jobs", "--burst", "--worker-id", "w", url=url, cwd=tmp_path).err
+    log = entries(without_caution(found))
+    [first, *second] = [entry for entry in log if entry["logger"] == "jobs"]
+    assert not any("task_id" in entry for entry in log if entry["logger"] != "jobs")  # outside of the attempt
+    about = {"task_id": task.id, "task_type": handler, "queue": "default", "attempt": 1, "token": 1, "worker_id": "w"}
+    assert {**about, "message": "step 1"}.items() <= first.items()
+    assert [entry["queue"] for entry in second] == (["of the program"] if handler == "in_thread" else [])
+
+
+@on_sqlite
+def test_text_for_people_names_the_task_that_logs(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+    task = client.enqueue("in_thread")
+    log = run_dibs("worker", "jobs", "--burst", "--log-format", "human", url=url, cwd=tmp_path).err
+    assert f"Z WARNING jobs: task {task.id} (in_thread, attempt 1): step 1\n" in log
+    assert "dibs.worker: task" not in log
 
 
 @on_sqlite

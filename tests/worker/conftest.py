@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -23,3 +24,13 @@ def workers(url: str) -> Iterator[WorkerProcesses]:
     """Worker processes on that database."""
     with worker_processes(url) as processes:
         yield processes
+
+
+@pytest.fixture(params=["direct", "served"])
+def place(url: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of the store: of the database itself, and of a server."""
+    with contextlib.ExitStack() as closing:
+        if request.param == "served":
+            yield closing.enter_context(request.getfixturevalue("server_host").serving(url))
+        else:
+            yield url

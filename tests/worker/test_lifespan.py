@@ -264,6 +264,42 @@ def test_a_lifespan_that_fails_in_a_child_process_stops_the_start_of_the_worker(
     assert program.app.get(task.id).state is State.PENDING
 
 
+UNGUARDED = """
+import dibs
+
+app = dibs.Dibs({url!r})
+
+@app.lifespan
+def opens():
+    {opens}
+    yield 7
+
+@app.task(lane="process")
+def job() -> int:
+    return 1
+
+{guard}app.worker(burst=True).run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("opens", "guard", "names_guard"),
+    [("pass", "", True), ("import os; os._exit(3)", "if __name__ == '__main__': ", False)],
+    ids=["a script without a guard", "a lifespan that ends the process"],
+)
+def test_a_child_process_that_ends_before_its_lifespan_names_the_guard_of_the_main_module(
+    url: str, tmp_path: Path, opens: str, guard: str, names_guard: bool
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.format(url=url, opens=opens, guard=guard), encoding="ascii")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    ending = done.stderr[done.stderr.rindex("LifespanFailed: ") :]
+    assert "The lifespan opens cannot be started in a child process: the process ended" in ending
+    assert ('A script starts its worker under `if __name__ == "__main__":`' in ending) is names_guard
+    assert ("Correct what the lifespan opens" in ending) is not names_guard
+
+
 def test_a_task_waits_while_the_lifespan_of_a_new_child_process_fails(program: Any, tmp_path: Path) -> None:
     with program.app.worker(children=1):
         assert program.apart.enqueue().wait(60).state is State.COMPLETED

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +13,6 @@ from tests.helpers.valued import app, in_loop, in_process, in_thread
 from tests.helpers.values import JOB, ORDER, Job, Right
 
 HANDLERS = (in_thread, in_process, in_loop)
-
-
-@pytest.fixture(params=["direct", "served"])
-def place(url: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of the store: of the database itself, and of a server."""
-    with contextlib.ExitStack() as closing:
-        if request.param == "served":
-            yield closing.enter_context(request.getfixturevalue("server_host").serving(url))
-        else:
-            yield url
 
 
 @pytest.mark.own_connections

@@ -124,17 +124,20 @@ def test_a_failed_step_fails_its_workflow_and_a_retry_continues_from_it(app: Dib
 # Steps added by steps
 
 
-def test_the_log_does_not_place_a_step_whose_failure_is_ignored_in_the_dead_letter(
-    app: Dibs, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("on_failure", ["fail", "continue", "ignore"])
+def test_the_log_places_a_failed_step_in_the_dead_letter_unless_its_workflow_ignores_the_failure(
+    place: str, caplog: pytest.LogCaptureFixture, on_failure: str
 ) -> None:
-    with app.workflow("ignoring") as flow:
-        flow.options(on_failure="ignore").step(refuse)
-    with app.worker(**RARELY):
-        assert flow.stored.wait(20).state is COMPLETED
-    assert app.list_dead() == []
-    told = [record.message for record in caplog.records if "(refuse, " in record.message]
-    assert len(told) == 1
-    assert "dead letter" not in told[0]
+    with flows.at(place) as app:
+        with app.workflow(on_failure) as flow:
+            flow.options(on_failure=on_failure).step(refuse)
+        with app.worker(**RARELY):
+            assert until(lambda: any("(refuse, " in record.message for record in caplog.records))
+        dead = [task.type for task in app.list_dead()]
+    assert dead == ([] if on_failure == "ignore" else ["refuse"])
+    [entry] = [record for record in caplog.records if "(refuse, " in record.message]
+    assert entry.__dict__["dead"] is (on_failure != "ignore")
+    assert ("the task is in the dead letter" in entry.message) is (on_failure != "ignore")
 
 
 @pytest.mark.parametrize("lane", LANES)

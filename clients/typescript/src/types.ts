@@ -647,6 +647,8 @@ export interface Finished {
   will_retry: boolean;
   run_at: string | null;
   repeated: boolean;
+  /** Why the failed task is not in the dead letter; left out otherwise. */
+  set_aside?: SetAside;
 }
 
 /** An answer to each outcome, in the order of the request. */

@@ -31,7 +31,7 @@ def run(app: typer.Typer, args: Sequence[str], project: ProjectContext | None = 
     try:
         code = app(args, prog_name=name, standalone_mode=False, obj=project)
     except DibsError as error:
-        return print_error(error.message, error.hint, error.code, exit_code(error), as_json)
+        return print_error(error.message, _hint(error), error.code, exit_code(error), as_json)
     except TyperException as error:
         return _wrong_usage(error.format_message(), as_json)
     except (typer.Abort, KeyboardInterrupt):
@@ -63,6 +63,21 @@ def _wrong_usage(message: str, as_json: bool) -> int:
         return WRONG_USAGE
     hint = "dibs --help lists the commands, dibs COMMAND --help the options of one."
     return print_error(message.partition("\n")[0], hint, "wrong_usage", WRONG_USAGE, as_json)
+
+
+HINTS = {
+    "limit_not_found": "dibs limits list shows all limits; dibs limits set creates one.",
+    "limit_unknown": "Create the limit first, with dibs limits set or a worker that declares it.",
+    "retention_not_found": "dibs retention list shows the rules that are set.",
+    "schedule_not_found": "dibs schedules list shows all schedules; dibs schedules add creates one.",
+    "key_not_found": "dibs keys list shows all keys; the id of a key is the part between its two underscores.",
+    "schema_missing": "Run dibs migrate first.",
+}
+"""Hints that name commands, in place of those that name methods of Python, by the code of the error."""
+
+
+def _hint(error: DibsError) -> str:
+    return HINTS.get(error.code, error.hint) if error.hint == error.default_hint else error.hint
 
 
 def exit_code(error: DibsError) -> int:

@@ -1,7 +1,8 @@
 """The log of a worker or server on standard error: one entry a line, as text on a terminal and as JSON elsewhere.
 
 Entries of dibs have a name (`event`) and fields; other entries have the fields that a program logs with `extra`.
-Control characters are escaped, so that text from a task or a client cannot forge an entry.
+An entry that a handler logs, with any logger, has the fields of its task. Control characters are escaped, so that text
+from a task or a client cannot forge an entry.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 
 from dibs.cli import text
 from dibs.errors import InvalidValue
+from dibs.handlers import running
 from dibs.json_values import clean_text
 from dibs.observe import log, tracing
 from dibs.redaction import redact, redact_json
@@ -93,7 +95,7 @@ class HumanFormatter(TimedFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the entry as text that is safe to print on a terminal."""
-        entry = self._start(record) + text.line(redact(record.getMessage()))
+        entry = self._start(record) + text.line(redact(f"{_task(record)}{record.getMessage()}"))
         parts = [part for part in (self.trace_of(record), record.stack_info) if part]
         if not parts:
             return entry
@@ -124,7 +126,7 @@ class JsonFormatter(TimedFormatter):
         if "event" in given:
             entry["event"] = given.pop("event")
         entry["message"] = record.getMessage()
-        entry |= {name: value for name, value in given.items() if name not in entry}
+        entry |= {name: value for name, value in {**running.fields(), **given}.items() if name not in entry}
         if "trace_id" not in given:
             entry |= tracing.current_ids()
         if trace := self.trace_of(record):
@@ -133,6 +135,13 @@ class JsonFormatter(TimedFormatter):
             entry["stack"] = record.stack_info
         readable = {name: redact(value) if isinstance(value, str) else value for name, value in entry.items()}
         return redact_json(text.json_line(_encoded(readable)))
+
+
+def _task(record: logging.LogRecord) -> str:
+    """The task that logs the entry. The entries of dibs name their task themselves."""
+    if record.name.partition(".")[0] == "dibs" or not (task := running.fields()):
+        return ""
+    return f"task {task['task_id']} ({task['task_type']}, attempt {task['attempt']}): "
 
 
 def _encoded(entry: Mapping[str, Any]) -> str:

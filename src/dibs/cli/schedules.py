@@ -32,7 +32,7 @@ app = typer.Typer(help="List, change and run schedules.", no_args_is_help=True, 
 COLUMNS = (
     Column("schedule"),
     Column("state", by_state=True),
-    Column("cron"),
+    Column("ticks"),
     Column("timezone"),
     Column("type"),
     Column("next (UTC)"),
@@ -278,7 +278,8 @@ def _row(schedule: Schedule) -> tuple[object, ...]:
     runs = schedule.enabled and not schedule.ended
     when = text.exact(schedule.due_at) if runs else "-", text.exact(schedule.last_at)
     error = schedule.last_error or ""
-    return schedule.name, schedule.state, _expression(schedule), schedule.timezone, schedule.type, *when, error
+    zone = "-" if schedule.cron is None else schedule.timezone
+    return schedule.name, schedule.state, _expression(schedule), zone, schedule.type, *when, error
 
 
 def _expression(schedule: Schedule) -> str:
@@ -328,7 +329,7 @@ def _runs(schedule: Schedule) -> Iterator[tuple[str, str]]:
     from dibs.model.schedule import next_runs
 
     runs = next_runs(schedule)
-    yield "next", "; ".join(_run(run, schedule.timezone) for run in runs) or "-"
+    yield "next", "\n".join(_run(run, schedule.timezone) for run in runs) or "-"
     yield "overlap", schedule.overlap.value
     if schedule.unfinished_task_id is not None:
         verb = {"skip": "is skipped", "queue": "waits"}[schedule.overlap.value]

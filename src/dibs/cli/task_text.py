@@ -24,10 +24,11 @@ HISTORY_COLUMNS = (
 BAR = 20
 
 
-def show_task(output: Output, task: Task, limits: Sequence[tuple[str, str]]) -> None:
-    """Print all fields of a task. `limits`: those that apply to it, each with its origin."""
-    if not output.as_json:
-        output.print_fields([*_state_fields(task, limits), *_time_fields(task), *_data_fields(task)])
+def show_task(output: Output, task: Task, limits: Sequence[tuple[str, str]], log_lines: int) -> None:
+    """Print all fields of a task. `limits`: those that apply to it, each with its origin. `log_lines`: how many its
+    handlers have logged."""
+    logs = [("logs", f"{text.count(log_lines, 'line')}: dibs tasks logs {task.id}")] if log_lines else []
+    output.print_fields([*_state_fields(task, limits), *_time_fields(task), *_data_fields(task), *logs])
 
 
 def show_history(output: Output, entries: Sequence[HistoryEntry]) -> None:
@@ -86,7 +87,7 @@ def _time_fields(task: Task) -> Iterator[tuple[str, str]]:
     now = datetime.now(UTC)
     for name, at in (
         ("created", task.created_at),
-        ("run at", task.run_at),
+        ("run at", None if task.finished else task.run_at),
         ("expires at", task.expires_at),
         ("claimed", task.claimed_at),
         ("lease until", task.lease_until),

@@ -138,7 +138,8 @@ def show(ctx: typer.Context, task_id: TaskIdArgument, url: UrlOption = None, as_
         task = client.get(task_id)
         if task is None:
             raise TaskNotFound(task_id)
-        show_task(output, task, [] if output.as_json else _limits(client, task))
+        if not as_json:
+            show_task(output, task, _limits(client, task), len(client.logs(task_id)) if task.attempts else 0)
         output.print_json(OneTask.from_model(task))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dibs.cli.logs import configure, is_for_people, supports_colours
+from dibs.handlers import running
 from dibs.source_files import SourceWatch, source_files, states_of
 from dibs.worker.attempt import now
 from dibs.worker.figures import OutcomeTotals, WaitingTasks, WorkerFigures
@@ -56,7 +57,8 @@ class LogChoice:
         return LIVE_INTERVAL if self.live else LOG_INTERVAL
 
     def configure(self, supervised: bool) -> None:
-        """Configure the log of this process."""
+        """Configure the log of this process. Entries that handlers log have the fields of their task."""
+        running.LogReaders.exist = True
         if not self.live:
             configure(self.level, self.log_format)
             return

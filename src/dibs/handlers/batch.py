@@ -19,9 +19,11 @@ from dibs.errors import InvalidValue
 from dibs.handlers import values
 from dibs.handlers.arguments import Arguments
 from dibs.handlers.context import Context
-from dibs.handlers.handler import AnyHandler, AsyncHandler, BatchBounds, CommonOptions, Handler, TaskDecorator
+from dibs.handlers.handler import AnyHandler, AsyncHandler, CommonOptions, Handler, TaskDecorator
 from dibs.handlers.hooks import AppHooks
 from dibs.handlers.middleware import CallNext, MiddlewareStack, check_middleware, stack
+from dibs.model.checks import check_integer, check_seconds
+from dibs.model.claim import MAX_BATCH
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -39,6 +41,18 @@ MIDDLEWARE_EXAMPLE = "`def middleware(items, call_next): return call_next()`"
 
 _SCHEDULING = ("schedule", "timezone", "every", "at", "jitter", "start_at", "end_at", "overlap", "catch_up")
 _SEQUENCES = (collections.abc.Sequence, list)
+
+
+@dataclass(frozen=True)
+class BatchBounds:
+    """How many tasks a call of a batch handler has at most, and how many seconds the first one waits for others."""
+
+    size: int
+    wait: float
+
+    def __post_init__(self) -> None:
+        check_integer(self.size, "size", 1, MAX_BATCH)
+        check_seconds(self.wait, "wait")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +214,7 @@ class BatchDecorator(TaskDecorator):
         if options.get("capture_logs"):
             raise InvalidValue(
                 "The logs of a batch handler cannot be captured: a call runs many tasks, and a log entry names none.",
-                hint="Remove capture_logs, and log the id of the task: item.ctx.task_id.",
+                hint="Remove capture_logs, and log the id of the task: item.ctx.task.id.",
             )
         super().__init__(handlers, app, _batch_kind(kind), hooks, batch=BatchBounds(size, wait), **options)
         self._capture = None  # also if the app captures the logs of its handlers

@@ -6,7 +6,6 @@ import copy
 import functools
 import inspect
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import (
     TYPE_CHECKING,
@@ -28,15 +27,11 @@ from dibs.encoded import is_encoded
 from dibs.errors import CodecFailed, CodecMissing, InvalidValue
 from dibs.handlers.arguments import Arguments
 from dibs.handlers.hooks import AppHooks
-from dibs.handlers.middleware import AttemptMiddleware, MiddlewareStack
-from dibs.handlers.outcome_hooks import HookKind, OutcomeHook, OutcomeHooks, checked_hooks
-from dibs.handlers.retry_rules import Errors, HandlerBackoff, RetryRules, retry_rules
 from dibs.handlers.values import ReturnType
 from dibs.json_values import check_name
-from dibs.model.checks import check_integer, check_seconds
-from dibs.model.claim import MAX_BATCH
 from dibs.model.limit import NewTypeSettings, group_of
 from dibs.model.registry import DeclaredSchema
+from dibs.model.retry import Backoff
 from dibs.model.schedule import NewSchedule
 from dibs.model.task import NewTask, Task, TaskRecord
 
@@ -45,10 +40,21 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
+    from dibs.handlers.batch import BatchBounds
     from dibs.handlers.codecs import Codec, Codecs
     from dibs.handlers.log_capture import LogCapture
-    from dibs.handlers.options import TaskOptions
+    from dibs.handlers.middleware import AttemptMiddleware, MiddlewareStack
+    from dibs.handlers.options import (
+        CatchUpOption,
+        KeyScopeOption,
+        LaneOption,
+        OnConflictOption,
+        OverlapOption,
+        TaskOptions,
+    )
+    from dibs.handlers.outcome_hooks import OutcomeHook, OutcomeHooks
     from dibs.handlers.protocols import TaskClient
+    from dibs.handlers.retry_rules import Errors, HandlerBackoff, RetryRules
     from dibs.many.async_tasks import AsyncTasks
     from dibs.many.tasks import Tasks
     from dibs.model.async_task import AsyncTask
@@ -78,6 +84,10 @@ KEY_OPTIONS = frozenset({"key_scope", "key_for", "on_conflict", "max_delay"})
 """The options of a handler that do not apply to steps of workflows."""
 
 
+OUTCOME_OPTIONS = ("on_success", "on_error", "on_dead", "on_cancel")
+"""The options of a handler with hooks after its outcomes: the values of HookKind."""
+
+
 class Lane(StrEnum):
     """How a handler runs: in a thread, on an event loop or in a child process."""
 
@@ -102,7 +112,7 @@ class CommonOptions(TypedDict, total=False):
     """
 
     name: str
-    lane: str
+    lane: LaneOption
     retry_on: Errors
     give_up_on: Errors
     limits: Sequence[str]
@@ -122,9 +132,9 @@ class CommonOptions(TypedDict, total=False):
     tags: Sequence[str]
     expires_in: float | None
     delay: float
-    key_scope: str
+    key_scope: KeyScopeOption
     key_for: float | None
-    on_conflict: str
+    on_conflict: OnConflictOption
     max_delay: float | None
     group: str | None
 
@@ -145,21 +155,9 @@ class HandlerOptions(CommonOptions, total=False):
     jitter: float
     start_at: datetime
     end_at: datetime
-    overlap: str
-    catch_up: str
+    overlap: OverlapOption
+    catch_up: CatchUpOption
     middleware: Sequence[AttemptMiddleware]
-
-
-@dataclass(frozen=True)
-class BatchBounds:
-    """How many tasks a call of a batch handler has at most, and how many seconds the first one waits for others."""
-
-    size: int
-    wait: float
-
-    def __post_init__(self) -> None:
-        check_integer(self.size, "size", 1, MAX_BATCH)
-        check_seconds(self.wait, "wait")
 
 
 class HandlerBase(Generic[P, R, C]):
@@ -305,7 +303,7 @@ class HandlerBase(Generic[P, R, C]):
         type, of this handler, or of any other one of the app."""
         if not is_encoded(stored):
             return stored
-        from dibs.handlers.codecs import decode_with  # noqa: PLC0415 - only programs with codecs import it
+        from dibs.handlers.codecs import decode_with
 
         owner = self._siblings.get(type_name, self)
         return decode_with([each.codecs for each in (owner, self, *self._siblings.values())], stored, what)
@@ -538,9 +536,7 @@ class TaskDecorator:
         self._kind = kind
         self._hooks = hooks
         self._middleware = middleware
-        self._outcome_hooks = {
-            kind: checked_hooks(kind, defaults.pop(kind)) for kind in HookKind if defaults.get(kind) is not None
-        }
+        self._outcome_hooks = _outcome_hooks(defaults)
         self._name = name
         self._lane = lane
         self._ticking = _ticking(defaults)
@@ -561,7 +557,7 @@ class TaskDecorator:
                 f"A handler named {name!r} already exists: {other.function.__module__}.{other.function.__qualname__}.",
                 hint='Give one of them another name: @app.task(name="…").',
             )
-        rules, backoff = retry_rules(name, *self._retries)
+        rules, backoff = _retry_rules(name, *self._retries)
         stored: dict[str, Any] = {} if backoff is None else {"backoff": backoff}
         defaults: TaskOptions = {**self._defaults, **stored}  # type: ignore[typeddict-item]
         handler: AnyHandler = self._kind(
@@ -603,9 +599,30 @@ def _ticking(options: dict[str, Any]) -> dict[str, Any] | None:
     return {"cron": cron, **timing}
 
 
+def _outcome_hooks(options: dict[str, Any]) -> OutcomeHooks:
+    """Take the hooks after outcomes out of the options of a handler."""
+    given = {name: hooks for name in OUTCOME_OPTIONS if (hooks := options.pop(name, None)) is not None}
+    if not given:
+        return {}
+    from dibs.handlers.outcome_hooks import HookKind, checked_hooks
+
+    return {kind: checked_hooks(kind, given[kind]) for kind in HookKind if kind in given}
+
+
+def _retry_rules(
+    name: str, retry_on: Errors | None, give_up_on: Errors | None, backoff: HandlerBackoff | None
+) -> tuple[RetryRules | None, Backoff | None]:
+    """The retry rules of a handler, and the backoff to store with its tasks."""
+    if retry_on is None and give_up_on is None and (backoff is None or isinstance(backoff, Backoff)):
+        return None, backoff
+    from dibs.handlers.retry_rules import retry_rules
+
+    return retry_rules(name, retry_on, give_up_on, backoff)
+
+
 def codecs_of(codec: Codec | Sequence[Codec] | Codecs) -> Codecs:
     """The codecs of the option `codec`, checked."""
-    from dibs.handlers.codecs import checked_codecs  # noqa: PLC0415 - only programs with codecs import it
+    from dibs.handlers.codecs import checked_codecs
 
     return checked_codecs(codec)
 
@@ -621,7 +638,7 @@ def _check_options(name: str, defaults: dict[str, Any]) -> None:
 
 
 def _similar(option: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - needed for a message only
+    from difflib import get_close_matches
 
     known = [*HandlerOptions.__annotations__, *CommonOptions.__annotations__]
     found = get_close_matches(option, known, n=1)

@@ -1,4 +1,7 @@
-"""The hooks of an app: functions of the user that run around attempts and enqueues of all its handlers."""
+"""The hooks of an app: functions of the user that run around attempts and enqueues of all its handlers.
+
+The modules of the hooks are imported when a program declares the first one: most programs have none.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dibs.errors import InvalidValue
-from dibs.handlers.lifespan import Lifespan, LifespanFunction
-from dibs.handlers.middleware import (
-    AttemptMiddleware,
-    EnqueueMiddleware,
-    MiddlewareStack,
-    check_middleware,
-    is_async,
-    name_of,
-    stack,
-)
-from dibs.handlers.outcome_hooks import HookKind, OutcomeHook, OutcomeHooks, checked_hooks
 
 if TYPE_CHECKING:
+    from dibs.handlers.lifespan import Lifespan, LifespanFunction
     from dibs.handlers.log_capture import LogCapture
+    from dibs.handlers.middleware import AttemptMiddleware, EnqueueMiddleware, MiddlewareStack
+    from dibs.handlers.outcome_hooks import HookKind, OutcomeHook, OutcomeHooks
+
+ATTEMPT_EXAMPLE = "`def middleware(ctx, call_next): return call_next()`"
 
 
 class HookedHandler(Protocol):
@@ -56,7 +53,9 @@ class AppHooks:
 
     def add_middleware(self, function: AttemptMiddleware, handlers: Iterable[HookedHandler]) -> None:
         """Add a middleware around the attempts of these handlers and of all that are declared later."""
-        check_middleware(function, "a middleware", "`def middleware(ctx, call_next): return call_next()`")
+        from dibs.handlers.middleware import check_middleware, stack
+
+        check_middleware(function, "a middleware", ATTEMPT_EXAMPLE)
         layers = [*self.middleware, function]
         stacks = [
             (handler, stack(handler.name, handler.function, [*layers, *handler.own_middleware])) for handler in handlers
@@ -68,9 +67,13 @@ class AppHooks:
     def stack_for(
         self, name: str, function: Callable[..., Any], own: tuple[AttemptMiddleware, ...]
     ) -> MiddlewareStack | None:
-        """The middleware around the attempts of a new handler."""
+        """The middleware around the attempts of a new handler; None if there is none."""
+        if not self.middleware and not own:
+            return None
+        from dibs.handlers.middleware import check_middleware, stack
+
         for each in own:
-            check_middleware(each, "a middleware", "`def middleware(ctx, call_next): return call_next()`")
+            check_middleware(each, "a middleware", ATTEMPT_EXAMPLE)
         return stack(name, function, [*self.middleware, *own])
 
     def set_lifespan(self, function: LifespanFunction) -> None:
@@ -80,19 +83,30 @@ class AppHooks:
                 f"The app already has a lifespan: {self.lifespan.name}.",
                 hint="Open everything in one lifespan, for example with contextlib.ExitStack.",
             )
+        from dibs.handlers.lifespan import Lifespan
+
         self.lifespan = Lifespan(function)
 
-    def add_outcome_hook(self, kind: HookKind, hook: OutcomeHook) -> None:
-        """Add a hook after the outcomes of all handlers."""
+    def add_outcome_hook(self, option: str, hook: OutcomeHook) -> None:
+        """Add a hook after the outcomes of all handlers. `option`: the name of the option of a handler."""
+        from dibs.handlers.outcome_hooks import HookKind, checked_hooks
+
+        kind = HookKind(option)
         self.outcome_hooks.setdefault(kind, []).extend(checked_hooks(kind, hook))
 
     def outcome_hooks_for(self, own: OutcomeHooks) -> OutcomeHooks:
         """The hooks after the outcomes of a handler: those of the app, then its own. Empty if there are none."""
+        if not self.outcome_hooks and not own:
+            return {}
+        from dibs.handlers.outcome_hooks import HookKind
+
         kinds = [kind for kind in HookKind if kind in self.outcome_hooks or kind in own]
         return {kind: [*self.outcome_hooks.get(kind, ()), *own.get(kind, ())] for kind in kinds}
 
     def add_around_enqueue(self, function: EnqueueMiddleware) -> None:
         """Add a middleware around the enqueues of the app."""
+        from dibs.handlers.middleware import check_middleware, is_async, name_of
+
         example = "`def middleware(tasks, call_next): return call_next(tasks)`"
         if self._awaited:
             example = "`async def middleware(tasks, call_next): return await call_next(tasks)`"

@@ -9,9 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
+from dibs.handlers.handler import Lane
 from dibs.model.retry import Backoff
+from dibs.model.schedule import CatchUp, Overlap
+from dibs.model.unique import KeyScope, OnConflict
+from dibs.model.workflow import OnFailure
+
+LaneOption = Lane | Literal["thread", "loop", "process"]
+KeyScopeOption = KeyScope | Literal["always", "until_finished", "until_started"]
+OnConflictOption = OnConflict | Literal["return", "keep", "raise", "replace"]
+OverlapOption = Overlap | Literal["allow", "skip", "queue"]
+CatchUpOption = CatchUp | Literal["one", "all", "none"]
+OnFailureOption = OnFailure | Literal["fail", "continue", "ignore"]
 
 
 class TaskOptions(TypedDict, total=False):
@@ -30,9 +41,9 @@ class TaskOptions(TypedDict, total=False):
     tags: Sequence[str]
     expires_in: float | None
     expires_at: datetime | None
-    key_scope: str
+    key_scope: KeyScopeOption
     key_for: float | None
-    on_conflict: str
+    on_conflict: OnConflictOption
     max_delay: float | None
     request: str | None
     limits: Sequence[str]
@@ -61,7 +72,7 @@ class ScheduleOptions(TypedDict, total=False):
     jitter: float
     start_at: datetime | None
     end_at: datetime | None
-    overlap: str
+    overlap: OverlapOption
     queue: str
     priority: int
     max_attempts: int
@@ -80,7 +91,7 @@ class WorkflowOptions(TypedDict, total=False):
 
     key: str | None
     deadline: float | datetime | None
-    on_failure: str
+    on_failure: OnFailureOption
 
 
 class FilterOptions(TypedDict, total=False):

@@ -8,7 +8,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overloa
 from dibs.handlers.batch import AsyncBatchHandler, BatchHandler, BatchItem
 from dibs.handlers.context import Context
 from dibs.handlers.handler import AsyncHandler, Handler
-from dibs.model.task import NewTask
+from dibs.model.async_task import AsyncTask
+from dibs.model.task import NewTask, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,6 +24,18 @@ RunsItems = Callable[[Sequence[BatchItem[D]]], Outcomes[R]]
 
 AwaitsItems = Callable[[Sequence[BatchItem[D]]], Coroutine[Any, Any, Outcomes[R]]]
 """The coroutine function of a batch handler."""
+
+
+PlainEnqueueMiddleware = Callable[
+    [Sequence[NewTask], Callable[[Sequence[NewTask]], list[Task[Any]]]], Sequence[Task[Any]]
+]
+"""The enqueue middleware of Dibs."""
+
+AsyncEnqueueMiddleware = Callable[
+    [Sequence[NewTask], Callable[[Sequence[NewTask]], Coroutine[Any, Any, list[AsyncTask[Any]]]]],
+    Coroutine[Any, Any, Sequence[AsyncTask[Any]]],
+]
+"""The enqueue middleware of AsyncDibs."""
 
 
 class TaskClient(Protocol):

@@ -8,7 +8,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from dibs.errors import DibsError, TaskNotFound
-from dibs.many.handles import TaskHandles, first_failed, goes_on, result_or_error, still_finished, too_late
+from dibs.interrupts import in_wait
+from dibs.many.handles import RAISED, TaskHandles, first_failed, goes_on, result_or_error, still_finished, too_late
 from dibs.many.progress import showing
 from dibs.many.watch import Watch
 from dibs.model.checks import deadline_after
@@ -105,7 +106,7 @@ class AsyncTasks(TaskHandles[R]):
 
     async def _raise_if_failed(self, task_id: int) -> None:
         [tasks] = [tasks async for _, tasks in self._pages([task_id])]
-        result = result_or_error(task_id, next(iter(tasks), None))
+        result = result_or_error(task_id, next(iter(tasks), None), RAISED)
         if isinstance(result, DibsError):  # else it was retried, and has completed since
             raise result
 
@@ -130,5 +131,4 @@ class AsyncTasks(TaskHandles[R]):
                     show()
                     yield ended
         except (asyncio.CancelledError, KeyboardInterrupt) as interrupt:
-            interrupt.add_note(goes_on(watch))
-            raise interrupt.with_traceback(None) from None
+            raise in_wait(interrupt, goes_on(watch)).with_traceback(None) from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dibs.errors import DibsError
+from dibs.interrupts import in_wait, is_of_library
 from dibs.many.handles import NotAllEnqueued, TaskHandles, stored_so_far
 from dibs.model.claim import MAX_BATCH
 
@@ -90,7 +91,7 @@ def _keeping(tasks: TaskHandles[Any]) -> Iterator[None]:
         text = error.message if isinstance(error, DibsError) else f"{type(error).__name__}: {error}"
         raise NotAllEnqueued(f"{stored_so_far(tasks)} The next ones are not: {text}", tasks=tasks) from error
     except BaseException as interrupt:
-        interrupt.add_note(f"{stored_so_far(tasks)} Stored tasks go on, and the next chunk may be stored as well.")
+        in_wait(interrupt, f"{stored_so_far(tasks)} Stored tasks go on, and the next chunk may be stored as well.")
         raise
 
 
@@ -98,7 +99,7 @@ def frames_of_program(interrupt: BaseException) -> TracebackType | None:
     """The traceback without the frames of the library at its beginning: what is left is inside of the program's
     iterable, for example."""
     frame = interrupt.__traceback__
-    while frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("dibs."):
+    while frame is not None and is_of_library(frame):
         frame = frame.tb_next
     return frame
 

@@ -30,6 +30,10 @@ class NotAllEnqueued(DibsError):
         self.tasks = tasks
 
 
+RAISED = "results(return_exceptions=True) waits for all tasks, and returns such errors in place of results."
+"""The hint of the error that `results` raises."""
+
+
 class TaskHandles(Generic[R]):
     """Many stored tasks, of which only the ids are kept, in the order of the items."""
 
@@ -67,18 +71,18 @@ class TaskHandles(Generic[R]):
         """The results of the tasks with these ids, or their errors."""
         found = {task.id: task for task in tasks}
         for task_id in ids:
-            result = result_or_error(task_id, found.get(task_id))
+            result = result_or_error(task_id, found.get(task_id), None if return_exceptions else RAISED)
             if isinstance(result, DibsError) and not return_exceptions:
                 raise result
             yield result
 
 
-def result_or_error(task_id: int, task: TaskRecord[Any] | None) -> Any:
-    """The result of the task, or the error that reading it raises."""
+def result_or_error(task_id: int, task: TaskRecord[Any] | None, hint: str | None = None) -> Any:
+    """The result of the task, or the error that reading it raises. `hint`: that of the error about a failed task."""
     if task is None:
         return TaskNotFound(task_id)
     if task.state is not State.COMPLETED:
-        return no_result(task)
+        return no_result(task, hint)
     try:
         return task.result
     except (ResultMissing, ResultMismatch, CodecFailed, CodecMissing) as error:

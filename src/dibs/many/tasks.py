@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from dibs.errors import DibsError, TaskNotFound
-from dibs.many.handles import TaskHandles, first_failed, goes_on, result_or_error, still_finished, too_late
+from dibs.interrupts import in_wait
+from dibs.many.handles import RAISED, TaskHandles, first_failed, goes_on, result_or_error, still_finished, too_late
 from dibs.many.progress import showing
 from dibs.many.watch import Watch
 from dibs.model.checks import deadline_after
@@ -90,7 +91,7 @@ class Tasks(TaskHandles[R]):
 
     def _raise_if_failed(self, task_id: int) -> None:
         [(_, tasks)] = self._pages([task_id])
-        result = result_or_error(task_id, next(iter(tasks), None))
+        result = result_or_error(task_id, next(iter(tasks), None), RAISED)
         if isinstance(result, DibsError):  # else it was retried, and has completed since
             raise result
 
@@ -115,5 +116,4 @@ class Tasks(TaskHandles[R]):
                     show()
                     yield ended
         except KeyboardInterrupt as interrupt:
-            interrupt.add_note(goes_on(watch))
-            raise interrupt.with_traceback(None) from None
+            raise in_wait(interrupt, goes_on(watch)).with_traceback(None) from None

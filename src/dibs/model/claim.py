@@ -17,7 +17,7 @@ import msgspec
 from dibs.errors import DibsError, InvalidValue
 from dibs.json_values import MAX_ERROR_TEXT, check_name
 from dibs.model.checks import check_integer, check_names, check_request_id, check_seconds, check_worker_id
-from dibs.model.task import FINAL, MAX_MAX_ATTEMPTS, Failure, State, Task
+from dibs.model.task import FINAL, MAX_MAX_ATTEMPTS, Failure, SetAside, State, Task
 from dibs.model.workflow import NewStep
 
 DEFAULT_LEASE = 60.0
@@ -170,6 +170,7 @@ class Finished(msgspec.Struct, frozen=True):
     """The result of writing an outcome: the state of the task afterwards.
 
     `run_at`: when the next attempt is due. `repeated`: the same outcome was already written, by an earlier request.
+    `set_aside`: why the failed task is not in the dead letter; None if it is there.
     """
 
     task_id: int
@@ -179,6 +180,12 @@ class Finished(msgspec.Struct, frozen=True):
     repeated: bool = False
     finalize: int | None = None
     """The id of the workflow, if this outcome ended its last open step: the workflow is due for finalization."""
+    set_aside: SetAside | None = None
+
+    @property
+    def dead(self) -> bool:
+        """True if the task is in the dead letter."""
+        return self.state is State.FAILED and self.set_aside is None
 
     @property
     def will_retry(self) -> bool:

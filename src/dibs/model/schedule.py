@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from secrets import token_hex
 from typing import Any, Literal
@@ -25,6 +25,12 @@ schedule `a` differ from those of a schedule `a:b` (see `unfinished_task` in the
 MAX_SCHEDULE_NAME = MAX_NAME - len("schedule::") - TICK_LENGTH
 
 MAX_NEXT_RUNS = 1000
+
+CATCH_UP_LIMIT = 1000
+"""The largest number of missed ticks that are caught up."""
+
+ON_TIME = timedelta(seconds=60)
+"""A tick that is later counts as missed."""
 
 ScheduleSource = Literal["code", "command"]
 """Where a schedule was declared: in the code of a handler, or with a client or the command line."""
@@ -158,11 +164,40 @@ class Schedule(msgspec.Struct, frozen=True):
         """When the schedule ticks, in words: "at 03:30 on weekdays, Europe/Berlin"."""
         return self.timing.words
 
-    def next_runs(self, count: int = 5) -> list[datetime]:
+    def next_runs(self, count: int = 5, *, now: datetime | None = None) -> list[datetime]:
         """When its next tasks are enqueued, with their jitter, in UTC; fewer if the schedule ends, none if it is
-        disabled. A run may come later: if no worker runs, or if its tick waits for a task (`overlap="queue"`)."""
+        disabled. A run may come later: if no worker runs, or if its tick waits for a task (`overlap="queue"`).
+
+        Times in the past are missed ticks that will still be enqueued, by `catch_up`. `now`: by default, the time on
+        this machine."""
         check_integer(count, "count", 0, MAX_NEXT_RUNS)
-        return self.timing.next_runs(self.next_at, count) if self.enabled else []
+        if not self.enabled or self.next_at is None:
+            return []
+        now, timing = now or datetime.now(UTC), self.timing
+        waits = self.overlap is Overlap.QUEUE and self.unfinished_task_id is not None
+        late, last = due_ticks(self, now, free_at=now if waits else None)
+        if last is None:
+            return timing.next_runs(self.next_at, count)
+        runs = [timing.due_at(tick) for tick in late[:count]]
+        return runs + timing.next_runs(timing.next_after(last), count - len(runs))
+
+
+def due_ticks(
+    schedule: Schedule, now: datetime, free_at: datetime | None = None
+) -> tuple[list[datetime], datetime | None]:
+    """The ticks whose tasks are enqueued now, by `catch_up`, in order, and the last tick that is over; None if no tick
+    is due. `free_at`: no tick is late before this time, because it waited for a task."""
+    timing, first = schedule.timing, schedule.next_at or now
+
+    def late(tick: datetime) -> timedelta:
+        return now - max(timing.due_at(tick), free_at or first)
+
+    only_latest = schedule.catch_up is CatchUp.ONE and late(first) >= ON_TIME
+    ticks = timing.due_ticks(first, now, 1 if only_latest else CATCH_UP_LIMIT)
+    last = ticks[-1] if ticks else None
+    if schedule.catch_up is CatchUp.NONE:
+        ticks = [tick for tick in ticks if late(tick) <= ON_TIME]
+    return ticks, last
 
 
 def next_runs(schedule: Schedule) -> list[datetime]:

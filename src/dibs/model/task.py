@@ -263,15 +263,16 @@ def client_of(task: TaskRecord[Any], verb: str) -> Any:
     return app
 
 
-def no_result(task: TaskRecord[Any]) -> ResultMissing:
+def no_result(task: TaskRecord[Any], hint: str | None = None) -> ResultMissing:
     """The error: the task is not completed."""
     why = f" with {task.error.type}: {task.error.message.removesuffix('.')}" if task.error is not None else ""
-    if task.finished:
-        hint = "Check `task.state` before reading `task.result`; `task.error` has the error."
-    else:
+    verb = {State.FAILED: "has", State.CANCELLED: "was"}.get(task.state, "is")
+    if not task.finished:
         hint = "Wait for the task: task.wait().result."
+    elif hint is None:
+        hint = "Check `task.state` before reading `task.result`; `task.error` has the error."
     return ResultMissing(
-        f"Task {task.id} ({task.type}) has no result: it is {task.state}{why}.", task_id=task.id, hint=hint
+        f"Task {task.id} ({task.type}) has no result: it {verb} {task.state}{why}.", task_id=task.id, hint=hint
     )
 
 

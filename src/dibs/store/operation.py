@@ -45,24 +45,20 @@ HISTORY_COLUMNS = ("task_id", "event", "from_state", "to_state", "worker_id", "t
 WIDTH = len(HISTORY_COLUMNS)
 
 
-@dataclass(frozen=True, slots=True)
-class BeginTransaction:
+class BeginTransaction(msgspec.Struct, frozen=True):
     """Run the following statements of the operation in one transaction, for an operation whose first statements decide
     whether it needs one. Inside a transaction this does nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetSavepoint:
+class SetSavepoint(msgspec.Struct, frozen=True):
     """Set a savepoint. The operation must be in a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseSavepoint:
+class ReleaseSavepoint(msgspec.Struct, frozen=True):
     """Keep the writes since the savepoint, and remove the savepoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class RollBackToSavepoint:
+class RollBackToSavepoint(msgspec.Struct, frozen=True):
     """Undo the writes since the savepoint, because of this error.
 
     The result is one row with the error as a DibsError. An error that is not about the written data (a lost connection,

@@ -27,7 +27,7 @@ from dibs.model.claim import (
     Outcome,
     Released,
 )
-from dibs.model.task import Failure, State
+from dibs.model.task import Failure, SetAside, State
 from dibs.wire.fields import (
     AttemptsRemaining,
     Count,
@@ -473,6 +473,10 @@ class Finished(msgspec.Struct, frozen=True):
     will_retry: bool
     run_at: Timestamp | None
     repeated: bool
+    set_aside: (
+        Annotated[SetAside, Meta(description="Why the failed task is not in the dead letter; left out otherwise.")]
+        | UnsetType
+    ) = UNSET
 
     @classmethod
     def from_model(cls, done: model_claim.Finished) -> Self:
@@ -485,6 +489,7 @@ class Finished(msgspec.Struct, frozen=True):
             will_retry=done.will_retry,
             run_at=to_text_or_none(done.run_at),
             repeated=done.repeated,
+            set_aside=UNSET if done.set_aside is None else done.set_aside,
         )
 
     def to_model(self) -> model_claim.Finished:
@@ -495,6 +500,7 @@ class Finished(msgspec.Struct, frozen=True):
             attempts=self.attempts,
             run_at=to_datetime_or_none(self.run_at),
             repeated=self.repeated,
+            set_aside=None if self.set_aside is UNSET else self.set_aside,
         )
 
 

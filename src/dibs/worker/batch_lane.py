@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from dibs.handlers.handler import AnyHandler, BatchBounds
+from dibs.handlers.batch import BatchBounds
+from dibs.handlers.handler import AnyHandler
 from dibs.model.task import LEASE_LOST
 from dibs.worker.attempt import PROCESS_DIED, Attempt, Batch, HandlerCall, now
 from dibs.worker.lanes import LaneCallbacks, LaneRunner

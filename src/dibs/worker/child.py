@@ -79,6 +79,10 @@ class DataReply(msgspec.Struct, frozen=True, tag=True):
     lost: bool = False
 
 
+class LifespanBegun(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: the child has imported the program's main module, and now begins with the lifespan."""
+
+
 class LifespanStarted(msgspec.Struct, frozen=True, tag=True):
     """Child to parent: the lifespan has started, or the reason why it has not."""
 
@@ -166,7 +170,16 @@ class AttemptsEnded(msgspec.Struct, frozen=True, tag=True):
 
 
 DataRequest = GetResults | GetExecution | GetCheckpoints | KeepCheckpoint
-ChildMessage = LifespanStarted | HandlerStarted | ProgressMade | PrintedLine | LogEntry | AttemptsEnded | DataRequest
+ChildMessage = (
+    LifespanBegun
+    | LifespanStarted
+    | HandlerStarted
+    | ProgressMade
+    | PrintedLine
+    | LogEntry
+    | AttemptsEnded
+    | DataRequest
+)
 
 pack = msgspec.msgpack.encode
 _unpack_parent_message = msgspec.msgpack.Decoder(StartLifespan | RunTask | StopRequested | DataReply).decode
@@ -221,6 +234,7 @@ class _TaskRunner:
         self._exit()
 
     def _start_lifespan(self, message: StartLifespan) -> LifespanStarted:
+        self._send(LifespanBegun())
         try:
             hooks = _load_handler(message.handler).hooks  # first: its middleware may prepare the process for imports
             _load_module(message.module)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotAllowed, StoreError, StoreRefused
 from dibs.model.claim import MAX_BATCH, Completed, Failed, Finished, Outcome, outcome_size
-from dibs.model.task import Failure, State
+from dibs.model.task import Failure
 from dibs.worker.attempt import Attempt
 from dibs.worker.progress import ProgressReports
 from dibs.worker.run import permanent_failure
@@ -209,12 +209,10 @@ def _failure_for_unstored(outcome: Outcome, error: StoreRefused) -> Failed:
 def _log_failure(attempt: Attempt, outcome: Failed, result: Finished) -> None:
     """Log a failed attempt in one line; the traceback is stored with the task."""
     reason = (outcome.failure.message.strip().splitlines() or [""])[0][:LOGGED_REASON_LENGTH]
-    # A step may be in the dead letter or not: its workflow may ignore the failure.
-    dead = result.state is State.FAILED and attempt.claim.task.workflow_id is None
     if result.run_at is not None and result.will_retry:
         then = f"the next attempt is due at {result.run_at:%H:%M:%S} UTC"
     else:
-        then = "the task is in the dead letter" if dead else f"the task is {result.state}"
+        then = "the task is in the dead letter" if result.dead else f"the task is {result.state}"
         then = f"the failure is permanent, {then}" if outcome.permanent else then
     about = attempt.log_fields(
         "task.failed",
@@ -224,7 +222,7 @@ def _log_failure(attempt: Attempt, outcome: Failed, result: Finished) -> None:
         error=reason,
         state=result.state.value,
         permanent=outcome.permanent,
-        dead=dead,
+        dead=result.dead,
         next_at=None if result.run_at is None or not result.will_retry else result.run_at,
     )
     logger.warning("%r failed: %s: %s; %s", attempt, outcome.failure.type, reason, then, extra=about)

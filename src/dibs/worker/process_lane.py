@@ -36,6 +36,7 @@ from dibs.worker.child import (
     HandlerPath,
     HandlerStarted,
     KeepCheckpoint,
+    LifespanBegun,
     LifespanStarted,
     LogEntry,
     PrintedLine,
@@ -56,6 +57,12 @@ logger = logging.getLogger("dibs.worker")
 
 LIFESPAN_START_TIMEOUT = 300.0
 """Seconds for the start of the lifespan of an app in a child process."""
+
+MAIN_GUARD = (
+    "The output of the process says why: it imports the program's main module first. A script starts its worker under"
+    ' `if __name__ == "__main__":`.'
+)
+"""The hint about a child process that ended while it imported the program."""
 
 LIFESPAN_RETRY_DELAY = 5.0
 """Seconds after which a task is tried again whose child process could not start the lifespan. The task has not
@@ -204,10 +211,13 @@ class ChildProcess:
     def start_lifespan(self, message: StartLifespan) -> None:
         """Start the lifespan of the app in the child. Raises LifespanFailed, and then the child has ended."""
         ends, refused = now() + LIFESPAN_START_TIMEOUT, "it took too long"
+        hint: str | None = MAIN_GUARD
         try:
             self._pipe.send_bytes(pack(message))
             while now() < ends:
                 match unpack(self._receive(ends)):
+                    case LifespanBegun():
+                        hint = None
                     case LifespanStarted(refused=None):
                         self._close_timeout += LIFESPAN_END_TIMEOUT
                         return
@@ -219,7 +229,7 @@ class ChildProcess:
         except TimeoutError:
             pass
         except (EOFError, OSError):
-            refused = "the process ended"
+            refused = "the process ended" if hint is None else "the process ended before it could run the lifespan"
         self._pipe.close()
         self._process.kill()
         logger.error(
@@ -227,7 +237,7 @@ class ChildProcess:
             *(message.name, refused),
             extra={"event": "lifespan.failed", "lifespan": message.name},
         )
-        raise LifespanFailed(f"The lifespan {message.name} cannot be started in a child process: {refused}")
+        raise LifespanFailed(f"The lifespan {message.name} cannot be started in a child process: {refused}", hint=hint)
 
     def run(self, attempts: Sequence[Attempt], handler: HandlerPath) -> list[Outcome]:
         """Run the attempts in one call in the child and return their outcomes; the death of the child is a failed
@@ -400,7 +410,7 @@ def _observed(call: HandlerCall) -> AbstractContextManager[None]:
     attempts has none: an entry is not the entry of one of them."""
     if isinstance(call, Batch) or not running.is_observed(call.context):
         return nullcontext()
-    return running.attempt(call.context)
+    return running.ObservedAttempt(call.context)
 
 
 def _signal_name(code: int) -> str:

@@ -31,7 +31,7 @@ def perform(handler: AnyHandler, context: Context, run_coroutine: Callable[[Any]
     """Run the handler in this thread and return the outcome. `run_coroutine`: runs a coroutine to its end."""
     if not running.is_observed(context):
         return _perform(handler, context, run_coroutine)
-    with running.attempt(context):
+    with running.ObservedAttempt(context):
         return _perform(handler, context, run_coroutine)
 
 
@@ -63,7 +63,7 @@ def perform_async(handler: AnyHandler, context: Context) -> Coroutine[Any, Any, 
 
 
 async def _perform_observed(handler: AnyHandler, context: Context) -> Outcome:
-    with running.attempt(context):
+    with running.ObservedAttempt(context):
         return await _perform_async(handler, context)
 
 

@@ -357,3 +357,11 @@ def test_encoded_values_are_shown_in_words_and_downloaded_as_they_are_stored(sit
     assert "params $encoded" in words  # in the history
     stored = json.loads(visitor.get(f"/tasks/{task.id}/whole/result").text)
     assert charge.decode(stored) == "4111-1111"
+
+
+def test_only_a_task_that_may_still_run_shows_when_it_is_due(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize", delay=60)
+    path = f"/tasks/{task.id}"
+    assert "<dt>Due</dt>" in site.visitor("read").get(path).text
+    app.cancel(task.id)
+    assert "<dt>Due</dt>" not in site.visitor("read").get(path).text

@@ -6,11 +6,11 @@ Only `model/timing.py` decides when a schedule ticks.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from dibs.errors import InvalidValue
-from dibs.model.schedule import Schedule
+from dibs.model.schedule import Schedule, next_runs
 from dibs.model.timing import Timing, local
 
 QUARTERS = 96
@@ -24,7 +24,11 @@ def next_ticks(schedule: Schedule) -> list[datetime]:
     """Return the next ticks in the time zone of the schedule; none for a disabled schedule."""
     if not schedule.enabled:
         return []
-    return [local(run, schedule.timezone) for run in _next_runs(schedule.timing, schedule.next_at)]
+    if schedule.due_at is not None and schedule.due_at <= datetime.now(UTC):
+        runs = next_runs(schedule)  # missed ticks, of which `catch_up` may leave some out
+    else:
+        runs = list(_next_runs(schedule.timing, schedule.next_at))
+    return [local(run, schedule.timezone) for run in runs]
 
 
 def ticks_per_quarter(schedules: Iterable[Schedule], now: datetime) -> list[int]:

@@ -28,7 +28,7 @@ from dibs.model.claim import (
     claim_name,
 )
 from dibs.model.retry import jitter
-from dibs.model.task import FINAL, STATES, Event, Failure, State, Task
+from dibs.model.task import FINAL, STATES, Event, Failure, SetAside, State, Task
 from dibs.model.workflow import tasks_in
 from dibs.redaction import redact
 from dibs.store.contract import Observer
@@ -201,8 +201,11 @@ class Finish:
             if row[3] == State.COMPLETED and (planned := added.get(_claim_of_change(row))) is not None:
                 yield from self._graph.add_planned_steps(planned)
         due = yield from self._advance.advance([row[0] for row in ended], ignored=ignored)
-        for workflow_id, row in zip(due, ended, strict=False):  # upkeep finalizes the rest
-            answers[_claim_of_change(row)] = msgspec.structs.replace(_finished(row), finalize=workflow_id)
+        finalize = dict(zip(map(_claim_of_change, ended), due, strict=False))  # upkeep finalizes the rest
+        for row in ended:
+            name, aside = _claim_of_change(row), SetAside.IGNORED if row[0] in ignored else None
+            if name in finalize or aside is not None:
+                answers[name] = msgspec.structs.replace(_finished(row), finalize=finalize.get(name), set_aside=aside)
 
     def _answer_refused(self, reports: Sequence[OutcomeReport]) -> Statements[dict[ClaimName, FinishResult]]:
         refs = [ref for ref, _ in reports]
@@ -401,7 +404,8 @@ def _repeated(ref: AnyClaim, state: State, task: Task | None) -> Finished:
     """The state that the outcome led to. If the task has changed since, the `run_at` of that time is unknown."""
     unmoved = task is not None and (task.state, task.token) == (state, ref.token)
     run_at = task.run_at if task is not None and unmoved and state not in FINAL else None
-    return Finished(ref.task_id, state, task.attempts if task else 0, run_at, repeated=True)
+    aside = task.set_aside if task is not None and unmoved else None
+    return Finished(ref.task_id, state, task.attempts if task else 0, run_at, repeated=True, set_aside=aside)
 
 
 def _outcome_of(event: str, detail: str | None) -> str:

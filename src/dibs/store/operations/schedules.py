@@ -11,7 +11,7 @@ finding hold until the tick: see `tick_schedule` in the SQL.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from dibs.errors import DibsError, InvalidValue, KeyConflict, ScheduleNotFound
@@ -26,6 +26,7 @@ from dibs.model.schedule import (
     Schedule,
     ScheduleSource,
     check_schedule_name,
+    due_ticks,
     run_key,
     task_of,
 )
@@ -35,10 +36,6 @@ from dibs.store.operation import Mode, Operation, Row, Statement, Statements
 from dibs.store.operations.enqueue import Enqueue
 from dibs.store.operations.rows import decode_tags, encode_tags, moment, seconds
 from dibs.store.operations.validation import TaskValidation
-
-CATCH_UP_LIMIT = 1000
-ON_TIME = timedelta(seconds=60)
-"""A tick that is later counts as missed."""
 
 
 class Schedules:
@@ -156,21 +153,11 @@ def _ticks_to_enqueue(due: DueSchedule) -> tuple[list[datetime], dict[str, int |
     """The ticks whose tasks are enqueued now, in order, and the tick after them with its due time.
 
     A tick with the overlap "queue" is not late while it waits for the task before it."""
-    schedule, timing = due.schedule, due.schedule.timing
-    free_at = due.free_at or _due_tick(due)
-
-    def late(tick: datetime) -> timedelta:
-        return due.now - max(timing.due_at(tick), free_at)
-
-    first = _due_tick(due)
-    only_latest = schedule.catch_up is CatchUp.ONE and late(first) >= ON_TIME
-    ticks = timing.due_ticks(first, due.now, 1 if only_latest else CATCH_UP_LIMIT)
-    last = ticks[-1] if ticks else due.now
-    if schedule.catch_up is CatchUp.NONE:
-        ticks = [tick for tick in ticks if late(tick) <= ON_TIME]
-    if schedule.overlap is Overlap.QUEUE and ticks:
+    timing = due.schedule.timing
+    ticks, last = due_ticks(due.schedule, due.now, due.free_at)
+    if due.schedule.overlap is Overlap.QUEUE and ticks:
         ticks, last = ticks[:1], ticks[0]
-    return ticks, _times(timing, timing.next_after(last))
+    return ticks, _times(timing, timing.next_after(last or due.now))
 
 
 def _due_tick(due: DueSchedule) -> datetime:
