@@ -124,7 +124,7 @@ class Service:
             if isinstance(answer, Finished) and answer.finalize is not None:
                 self.finalize(answer.finalize)
 
-    async def check_still_admitted(self, scope: AsgiScope, caller: Caller) -> None:
+    async def check_admitted(self, scope: AsgiScope, caller: Caller) -> None:
         """Raise RequestRefused if the key of the caller was revoked or has expired while it waited."""
         text = _key_text(scope)
         if caller.key is not None and await self.key_cache.find(text) is None:
