@@ -23,9 +23,9 @@ from statistics import median
 from typing import NoReturn
 
 from bench.databases import COUNTS, ENGINES, Engine
-from bench.queues.board import Board
 from bench.queues.contests import drain
 from bench.queues.processes import ROOT, Program, cpu_seconds
+from bench.queues.run_counts import RunCounts
 from bench.queues.systems import System
 from bench.scenarios import Scenario, scenarios
 
@@ -78,7 +78,7 @@ class Checkout(System):
         """See System."""
         self.program.run("fill", url, tasks)
 
-    def began(self, released: int, board: Board) -> int:
+    def began(self, released: int, run_counts: RunCounts) -> int:
         """See System."""
         return released
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.crew import Crew
+from bench.job_processes import JobProcesses
 from bench.scenarios import MANY, Scenario, Verb
 from bench.sides import DibsSide
 from bench.work import Job
@@ -25,7 +25,7 @@ BACKENDS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() 
 def main() -> None:
     """Run scenarios until the input ends."""
     with contextlib.ExitStack() as stack:
-        crew: Crew | None = None
+        job_processes: JobProcesses | None = None
         for line in sys.stdin:
             job = json.loads(line)
             url, verb, calls = job.pop("url"), Verb(job.pop("verb")), job.pop("calls")
@@ -33,8 +33,8 @@ def main() -> None:
             if calls:
                 print(lower_quartile_of_calls(url, scenario), flush=True)
                 continue
-            crew = crew or stack.enter_context(Crew(MANY))
-            done = crew.run([Job(url, "dibs", scenario, seat) for seat in range(scenario.processes)])
+            job_processes = job_processes or stack.enter_context(JobProcesses(MANY))
+            done = job_processes.run([Job(url, "dibs", scenario, seat) for seat in range(scenario.processes)])
             print(sum(each.time.cpu for each in done), flush=True)
 
 

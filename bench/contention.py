@@ -7,8 +7,8 @@ from functools import partial
 
 from bench.contest import Contestant, Figures
 from bench.core import measured, run_once
-from bench.crew import Crew
 from bench.databases import Engine
+from bench.job_processes import JobProcesses
 from bench.scenarios import Scenario, Verb
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
@@ -21,13 +21,13 @@ class Reserve:
 
     def __init__(self, workers: tuple[int, ...]) -> None:
         self.workers = workers
-        self._crew: Crew | None = None
+        self._processes: JobProcesses | None = None
 
     def run(self, engine: Engine, scenario: Scenario) -> Figures:
         """Run as many processes as the scenario has, and let them contend."""
-        self._crew = self._crew or Crew(max(self.workers), self.workers)
+        self._processes = self._processes or JobProcesses(max(self.workers), self.workers)
         try:
-            found = measured([run_once(self._crew, engine, scenario, "dibs")])
+            found = measured([run_once(self._processes, engine, scenario, "dibs")])
         except Exception:
             self.close()
             raise
@@ -35,9 +35,9 @@ class Reserve:
 
     def close(self) -> None:
         """End the processes."""
-        if self._crew:
-            self._crew.__exit__(None, None, None)
-        self._crew = None
+        if self._processes:
+            self._processes.__exit__(None, None, None)
+        self._processes = None
 
 
 def contentions(engine: Engine, reserve: Reserve, tasks: int) -> Iterator[list[Contestant]]:

@@ -23,8 +23,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 if __name__ == "__main__":  # run as a script, from anywhere; in place of this folder, whose http.py is not Python's
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.crew import Crew
 from bench.databases import ENGINES, Engine
+from bench.job_processes import JobProcesses
 from bench.report import Measured, Report, Result, summary, tables, write_json
 from bench.scenarios import MANY, Scenario, scenarios
 from bench.work import Done, Job
@@ -49,11 +49,11 @@ def measure(arguments: argparse.Namespace, console: Console) -> Report:
     began, load = time.monotonic(), os.getloadavg()[0]
     engines = [ENGINES[name]() for name in arguments.engine or ENGINES]
     todo = [(engine, scenario) for engine in engines for scenario in scenarios(quick=arguments.quick)]
-    with contextlib.ExitStack() as stack, Crew(MANY) as crew:
+    with contextlib.ExitStack() as stack, JobProcesses(MANY) as job_processes:
         for engine in engines:
             stack.callback(engine.close)
         results = [
-            _measure_one(crew, engine, scenario, arguments.rounds)
+            _measure_one(job_processes, engine, scenario, arguments.rounds)
             for engine, scenario in progress(todo, _title, console)
         ]
     return Report(
@@ -69,11 +69,11 @@ def measure(arguments: argparse.Namespace, console: Console) -> Report:
     )
 
 
-def _measure_one(crew: Crew, engine: Engine, scenario: Scenario, rounds: int) -> Result:
+def _measure_one(job_processes: JobProcesses, engine: Engine, scenario: Scenario, rounds: int) -> Result:
     runs: dict[str, list[Run]] = {"dibs": [], "raw": []} if scenario.has_raw else {"dibs": []}
     for _ in range(rounds):
         for side, done in runs.items():
-            done.append(run_once(crew, engine, scenario, side))
+            done.append(run_once(job_processes, engine, scenario, side))
     return Result(
         engine=engine.name,
         scenario=scenario.name,
@@ -84,10 +84,10 @@ def _measure_one(crew: Crew, engine: Engine, scenario: Scenario, rounds: int) ->
     )
 
 
-def run_once(crew: Crew, engine: Engine, scenario: Scenario, side: str) -> Run:
+def run_once(job_processes: JobProcesses, engine: Engine, scenario: Scenario, side: str) -> Run:
     """Run one side once, on a new database."""
     with engine.fresh(scenario) as url:
-        done = crew.run([Job(url, side, scenario, seat) for seat in range(scenario.processes)])
+        done = job_processes.run([Job(url, side, scenario, seat) for seat in range(scenario.processes)])
         engine.check(url, scenario)
     if sum(each.tasks + each.warmed_up for each in done) != scenario.total:
         raise RuntimeError(f"The processes did not count {scenario.total} tasks: {done}")

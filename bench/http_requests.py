@@ -55,14 +55,14 @@ class _Task(msgspec.Struct, frozen=True):
     token: int
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _Reply(msgspec.Struct, frozen=True):
     success: bool
 
 
 class _Answer(msgspec.Struct, frozen=True):
     task: _Task | None = None
     tasks: list[_Task] = []
-    answers: list[_Said] = []
+    answers: list[_Reply] = []
 
 
 _read = msgspec.json.Decoder(_Answer).decode

@@ -128,7 +128,7 @@ _TASK = Task(
     id=12345, type="bench", state=State.CLAIMED, params={"number": 12345}, priority=0, attempts=0, max_attempts=3,
     worker_id="bench-7", claimed_at=_MOMENT, created_at=_MOMENT, queue="default", token=1, lease_until=_MOMENT,
     run_at=_MOMENT, finished_at=None, timeout=None, key=None, type_version=None, dropped=0,
-    cancel_requested=False, progress=None, progress_message=None, result=None, error=None,
+    cancel_requested=False, progress=None, progress_message=None, raw_result=None, error=None,
     workflow_id=None
 )  # fmt: skip
 

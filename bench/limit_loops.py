@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from bench import admission
 from bench.contest import Contestant, Figures
-from bench.crew import Crew
 from bench.databases import Engine
+from bench.job_processes import JobProcesses
 from bench.limit_shapes import LIMIT, PLAIN, Shape
 from bench.queues.processes import cpu_seconds
 from bench.queues.producing import Done, Start, Watch
@@ -94,39 +94,39 @@ class AdmissionLoop:
 Loop = DibsLoop | AdmissionLoop
 
 
-class Crews:
+class LoopProcesses:
     """Processes for the loops: started by the first run, and anew after one that failed."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes
-        self._crew: Crew | None = None
+        self._processes: JobProcesses | None = None
 
     def run(self, jobs: list[LoopJob]) -> list[Done]:
         """Do the jobs at the same time."""
-        self._crew = self._crew or Crew(max(self.sizes), self.sizes, work)
+        self._processes = self._processes or JobProcesses(max(self.sizes), self.sizes, work)
         try:
-            return self._crew.run(jobs)
+            return self._processes.run(jobs)
         except Exception:
             self.close()
             raise
 
     def close(self) -> None:
         """End the processes."""
-        if self._crew:
-            self._crew.__exit__(None, None, None)
-        self._crew = None
+        if self._processes:
+            self._processes.__exit__(None, None, None)
+        self._processes = None
 
 
-def loops(engine: Engine, crews: Crews, shapes: list[Shape], tasks: int) -> Iterator[list[Contestant]]:
+def loops(engine: Engine, loop_processes: LoopProcesses, shapes: list[Shape], tasks: int) -> Iterator[list[Contestant]]:
     """Both sides in turns, each shape with each number of processes."""
     for shape in shapes:
-        for processes in crews.sizes:
+        for processes in loop_processes.sizes:
             scenario = Scenario(Verb.CYCLE, BATCH, processes, tasks)
             sides: list[Loop] = [DibsLoop(shape), AdmissionLoop(shape)]
             yield [
                 Contestant(
                     "loops", shape.name, engine.name, side.name, processes, _words(side),
-                    partial(run, engine, crews, side, scenario),
+                    partial(run, engine, loop_processes, side, scenario),
                 )
                 for side in sides
             ]  # fmt: skip
@@ -136,14 +136,14 @@ def _words(side: Loop) -> str:
     return "" if side.name == "dibs" or side.shape == PLAIN else "admission"
 
 
-def run(engine: Engine, crews: Crews, side: Loop, scenario: Scenario) -> Figures:
+def run(engine: Engine, loop_processes: LoopProcesses, side: Loop, scenario: Scenario) -> Figures:
     """Let the processes complete all tasks once."""
     total, processes = scenario.total, scenario.processes
     with engine.filled(total, side.fill) as url, tempfile.TemporaryDirectory(prefix="dibs-counts-") as folder:
         counts = Path(folder) / "counts"
         counts.write_bytes(bytes(WIDTH * processes))
         before = cpu_seconds(engine.processes)
-        done = crews.run([LoopJob(url, side.name, scenario, seat, counts) for seat in range(processes)])
+        done = loop_processes.run([LoopJob(url, side.name, scenario, seat, counts) for seat in range(processes)])
         database = cpu_seconds(engine.processes) - before
         side.check(url, total)
     timed = sum(each.tasks for each in done)

@@ -23,7 +23,7 @@ from bench.contest import Contestant, Meeting
 from bench.databases import ENGINES, Engine
 from bench.limit_costs import claim_costs, open_transactions
 from bench.limit_drains import drains
-from bench.limit_loops import Crews, loops
+from bench.limit_loops import LoopProcesses, loops
 from bench.limit_report import LIMITS, PLOT, draw
 from bench.limit_shapes import shapes
 from bench.queues.venvs import version_of
@@ -48,11 +48,11 @@ def measure(arguments: argparse.Namespace, console: Console) -> Report:
     meeting = Meeting("bench.limits", arguments.repeat, arguments.quick, f"{arguments.tasks:,} tasks", console)
     with contextlib.ExitStack() as stack:
         engines = {name: stack.enter_context(contextlib.closing(ENGINES[name]())) for name in arguments.engine}
-        crews = stack.enter_context(contextlib.closing(Crews(tuple(arguments.processes))))
+        loop_processes = stack.enter_context(contextlib.closing(LoopProcesses(tuple(arguments.processes))))
         wanted = [
             contest
             for name, engine in engines.items()
-            for contest in _contests(name, engine, crews, arguments)
+            for contest in _contests(name, engine, loop_processes, arguments)
             if contest[0].kind in arguments.only
         ]
         versions = (
@@ -71,10 +71,12 @@ def render(file: Path) -> None:
     replace(DOCUMENTS / "limits.md", LIMITS.markdown(joined, f"{kept.made_with}\n\n{plot}"))
 
 
-def _contests(name: str, engine: Engine, crews: Crews, arguments: argparse.Namespace) -> Iterator[list[Contestant]]:
+def _contests(
+    name: str, engine: Engine, loop_processes: LoopProcesses, arguments: argparse.Namespace
+) -> Iterator[list[Contestant]]:
     blocked = 2_000 if arguments.quick else 100_000
     if "loops" in arguments.only:
-        yield from loops(engine, crews, shapes(blocked), arguments.tasks)
+        yield from loops(engine, loop_processes, shapes(blocked), arguments.tasks)
     if "drains" in arguments.only:
         yield from drains(engine, PEERS[name], arguments.processes, arguments.tasks)
     if "groups" in arguments.only:

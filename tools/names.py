@@ -1,6 +1,7 @@
 """Check names: a public class is defined once, and no module, class or function is named with a retired word.
 
-Run by `make check`. The retired words and their replacements are in docs/concepts/glossary.md.
+Run by `make check`: class names of the package; retired words also in bench, tools and the helpers of tests. The
+retired words and their replacements are in docs/concepts/glossary.md.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from tools.structure import class_names, module_name, python_files
 
@@ -28,12 +30,15 @@ RETIRED = frozenset(
             "holding",
         ),
         *("house", "looking", "measuring", "mishap", "mishaps", "outlining", "pulse", "racing", "said", "sampling"),
-        *("shelf", "standing", "standings", "tallying", "tending", "together", "told", "undrawn", "vitals", "whoever"),
-        *("wish", "wishes", "witness"),
+        *("shelf", "standing", "standings", "still", "tallying", "tending", "together", "told", "undrawn", "vitals"),
+        *("draws", "races", "whoever", "wish", "wishes", "witness"),
     }
 )
-RETIRED_MODULES = frozenset({"body", "frame", "line", "lost", "part", "shape", "trend", "waiting"})
-"""Words that are clear inside the name of a function, and unclear as the name of a module."""
+RETIRED_MODULES = frozenset({"body", "frame", "line", "lost", "part", "shape", "shapes", "trend", "waiting"})
+"""Words that are clear inside the name of a function, and unclear in the name of a module of the package."""
+
+OTHER_FOLDERS = ("bench", "tests/helpers", "tools")
+"""Folders beside the package whose names are checked for retired words."""
 
 WIRE = "dibs.wire."
 """The structs of the HTTP API may have the names of the model's types: they are written `wire.Task`."""
@@ -52,8 +57,9 @@ def doubled(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def retired(source: str, module: str) -> Iterator[str]:
     """Names of a module, its classes and functions that contain a retired word."""
-    if (name := module.rpartition(".")[2]) in RETIRED_MODULES:
-        yield f"{module}: {name!r} is retired as the name of a module."
+    if module.startswith("dibs."):
+        for word in sorted(RETIRED_MODULES & words_of(module.rpartition(".")[2])):
+            yield f"{module}: {word!r} is retired in the name of a module."
     for name, line in _names(source, module):
         for word in sorted(words_of(name) & RETIRED):
             yield f"{module}, line {line}: {name} contains the retired word {word!r}."
@@ -76,6 +82,8 @@ def main() -> int:
     problems = [*doubled(class_names())]
     for path in python_files():
         problems += retired(path.read_text(), module_name(path))
+    for path in (path for folder in OTHER_FOLDERS for path in sorted(Path(folder).rglob("*.py"))):
+        problems += retired(path.read_text(), ".".join(path.with_suffix("").parts))
     for problem in problems:
         print(problem)
     if problems:

@@ -11,9 +11,9 @@ import uvloop
 from arq import Retry, Worker, create_pool, func
 from arq.connections import RedisSettings
 
-from bench.queues.board import Seat
 from bench.queues.mix import TYPES, Mix, MixProducer
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 
 NAME = "bench"
 

@@ -9,9 +9,9 @@ from typing import Any
 from celery import Celery
 from celery.signals import worker_ready
 
-from bench.queues.board import Seat
 from bench.queues.mix import QUEUES, TYPES, FirstAttempt, Mix, MixProducer
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 
 PREFETCH = 64
 

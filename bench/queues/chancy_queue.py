@@ -12,9 +12,9 @@ import uvloop
 from chancy import Chancy, Queue, Worker, job
 from chancy.plugins.retry import RetryPlugin
 
-from bench.queues.board import Seat
 from bench.queues.mix import QUEUES, TYPES, Mix, MixProducer, MixTask
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 
 NAME = "bench"
 _seats: list[Seat] = []

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from bench.contest import Contestant, Figures, percentiles
 from bench.core import measured, run_once
-from bench.crew import Crew
 from bench.databases import Engine, counting
-from bench.queues.board import Board
+from bench.job_processes import JobProcesses
 from bench.queues.mix import expected_runs
 from bench.queues.processes import Workers, cpu_seconds, megabytes
+from bench.queues.run_counts import RunCounts
 from bench.queues.systems import DIBS, NANO, PeerSystem, System
 from bench.scenarios import Scenario, Verb
 
@@ -80,26 +80,26 @@ def _drains(engine: Engine, processes: int, tasks: int, systems: list[System]) -
 
 def drain(engine: Engine, system: System, setting: str, processes: int, tasks: int) -> Figures:
     """Let workers empty the queue once."""
-    with _workers(engine, system, setting, processes, tasks, waiting=tasks) as (url, board, workers):
-        with counting(url) as count, system.gate(url, workers) as release:
+    with _workers(engine, system, setting, processes, tasks, waiting=tasks) as (url, run_counts, workers):
+        with counting(url) as count, system.start_signal(url, workers) as release:
             before = _cpu(engine, workers)
             released = time.time_ns()
             release()
-            _until_done(board, tasks, workers)
+            _until_done(run_counts, tasks, workers)
             while count(system.unfinished):
                 _rest(workers, released)
             ended = time.time_ns()
         spent = [after - before for after, before in zip(_cpu(engine, workers), before, strict=True)]
         workers.stop()
-        board.check()
+        run_counts.check()
         system.check_completed(engine, url, tasks)
-    seconds = (ended - system.began(released, board)) / NANO
+    seconds = (ended - system.began(released, run_counts)) / NANO
     costs = {name: cpu * 1000 / tasks for name, cpu in zip(("cpu", "server_cpu", "database_cpu"), spent, strict=True)}
     return {"per_second": tasks / seconds} | {name: cost for name, cost in costs.items() if cost}
 
 
 def _release(system: System, url: str, workers: Workers) -> None:
-    with system.gate(url, workers) as release:
+    with system.start_signal(url, workers) as release:
         release()
 
 
@@ -115,14 +115,14 @@ def _raw(kind: str, title: str, engine: Engine, scenario: Scenario) -> Contestan
 
 
 def _run_raw(engine: Engine, scenario: Scenario) -> Figures:
-    with Crew(scenario.processes) as crew:  # a new one each time: what fails leaves nothing behind
-        found = measured([run_once(crew, engine, scenario, "raw")])
+    with JobProcesses(scenario.processes) as job_processes:  # a new one each time: what fails leaves nothing behind
+        found = measured([run_once(job_processes, engine, scenario, "raw")])
     return {"per_second": found.per_second[0], "cpu": found.cpu[0] / 1000}
 
 
-def _until_done(board: Board, tasks: int, workers: Workers) -> None:
+def _until_done(run_counts: RunCounts, tasks: int, workers: Workers) -> None:
     began = time.time_ns()
-    while board.done < tasks:
+    while run_counts.done < tasks:
         _rest(workers, began)
 
 
@@ -144,17 +144,17 @@ def _rest(workers: Workers, since: int) -> None:
 @contextlib.contextmanager
 def _workers(
     engine: Engine, system: System, setting: str, processes: int, tasks: int, *, waiting: int, verb: str = "work"
-) -> Iterator[tuple[str, Board, Workers]]:
+) -> Iterator[tuple[str, RunCounts, Workers]]:
     """Workers that are up and wait to be released, on a database with `waiting` tasks."""
-    with engine.filled(waiting, system.fill) as url, tempfile.TemporaryDirectory(prefix="dibs-board-") as folder:
-        board = Board(Path(folder) / "board", tasks, processes)
+    with engine.filled(waiting, system.fill) as url, tempfile.TemporaryDirectory(prefix="dibs-runs-") as folder:
+        run_counts = RunCounts(Path(folder) / "run_counts", tasks, processes)
         system.hold(url)
         with (
             system.door(url) as door,
-            Workers(system.program, door, setting, board, verb) as workers,
+            Workers(system.program, door, setting, run_counts, verb) as workers,
         ):
             system.until_up(url, workers)
-            yield url, board, workers
+            yield url, run_counts, workers
 
 
 # The mix
@@ -172,13 +172,13 @@ def mix(engine: Engine, system: System, setting: str, processes: int, sizes: Siz
     """Let one process enqueue the mix and workers, which are up, run it: from the first call until all is done."""
     tasks = system.share(sizes.tasks)
     expected = expected_runs(tasks)
-    with _workers(engine, system, setting, processes, tasks, waiting=0, verb="mix-work") as (url, board, workers):
+    with _workers(engine, system, setting, processes, tasks, waiting=0, verb="mix-work") as (url, run_counts, workers):
         _release(system, url, workers)
         time.sleep(sizes.settle)
         before = _cpu(engine, workers)
         produced = json.loads(system.program.run("mix", url, tasks))
         since = time.time_ns()
-        while board.done < tasks or board.runs < sum(expected):
+        while run_counts.done < tasks or run_counts.runs < sum(expected):
             _rest(workers, since)
         with counting(url) as count:
             while count(system.mix_unfinished):
@@ -186,7 +186,7 @@ def mix(engine: Engine, system: System, setting: str, processes: int, sizes: Siz
         ended = time.time_ns()
         spent = [after - before for after, before in zip(_cpu(engine, workers), before, strict=True)]
         workers.stop()
-        board.check(expected)
+        run_counts.check(expected)
         system.check_mixed(engine, url, tasks)
     costs = {"cpu": spent[0], "producer_cpu": produced["cpu"], "database_cpu": spent[2]}
     return {"per_second": tasks * NANO / (ended - produced["began"])} | {
@@ -238,14 +238,14 @@ def _enqueue(engine: Engine, system: System, scenario: Scenario) -> Figures:
 
 def _pick_up(engine: Engine, system: System, setting: str, sizes: Sizes) -> Figures:
     tasks = sizes.pick_ups
-    with _workers(engine, system, setting, 1, tasks, waiting=0) as (url, board, workers):
+    with _workers(engine, system, setting, 1, tasks, waiting=0) as (url, run_counts, workers):
         _release(system, url, workers)
         calls = json.loads(system.program.run("pick-up", url, tasks, sizes.settle))
-        _until_done(board, tasks, workers)
+        _until_done(run_counts, tasks, workers)
         _until_finished(system, url, workers)  # some call it a failure to be stopped before
         workers.stop()
-        board.check()
-    moments = list(zip(board.began(), calls, strict=True))[1:]  # the first opened connections
+        run_counts.check()
+    moments = list(zip(run_counts.began(), calls, strict=True))[1:]  # the first opened connections
     waited = [(began - called) / 1e6 for began, (called, _) in moments]
     after = [(began - returned) / 1e6 for began, (_, returned) in moments]
     return percentiles(waited) | percentiles(after, "returned_")

@@ -10,9 +10,9 @@ from typing import Any
 from dbos import DBOS, DBOSClient
 from dbos._sys_db import SystemDatabase
 
-from bench.queues.board import Seat, stopped
 from bench.queues.mix import QUEUES, TYPES, Mix, MixProducer
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat, stopped
 
 NAME = "bench"
 _seats: list[Seat] = []

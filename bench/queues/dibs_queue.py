@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from bench.queues.board import Seat
 from bench.queues.mix import TYPES, Mix, MixProducer, MixTask, queue_of
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 from dibs import AsyncDibs, Backoff, Dibs, NewTask
 
 TYPE = "bench"

@@ -9,9 +9,9 @@ from typing import Any
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from bench.queues.board import Seat, stopped
 from bench.queues.mix import TYPES, Mix, MixProducer, queue_of
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat, stopped
 
 NAME = "bench"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from huey import SqliteHuey
 
-from bench.queues.board import Seat
 from bench.queues.mix import TYPES, Mix, MixProducer, MixTask
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:

@@ -9,9 +9,9 @@ from dbos import DBOS, DBOSClient
 from dbos._sys_db import SystemDatabase
 
 from bench.queues import dbos_queue
-from bench.queues.board import Seat, stopped
 from bench.queues.dbos_queue import NAME
 from bench.queues.limited import Limits
+from bench.queues.run_counts import Seat, stopped
 
 
 def fill(url: str, limits: str, tasks: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.limit_shapes import LIMIT
-from bench.queues.board import Seat
 from bench.queues.dibs_queue import TYPE
 from bench.queues.limited import Limits
+from bench.queues.run_counts import Seat
 from dibs import Dibs
 
 

@@ -13,8 +13,8 @@ from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
 from bench.queues import pgqueuer_queue
-from bench.queues.board import Seat
 from bench.queues.limited import Limits
+from bench.queues.run_counts import Seat
 
 AT_ONCE = 1000
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 from litequeue import LiteQueue
 
-from bench.queues.board import Seat, stopped
 from bench.queues.mix import Mix, MixProducer
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat, stopped
 
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:

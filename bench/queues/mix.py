@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from bench.queues.board import Seat
+from bench.queues.run_counts import Seat
 
 TYPE_COUNT, QUEUE_COUNT = 50, 10
 TYPES = [f"type-{n}" for n in range(TYPE_COUNT)]

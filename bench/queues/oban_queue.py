@@ -12,9 +12,9 @@ from oban import Oban, worker
 from oban._query import Query
 from oban.schema import install as install_schema
 
-from bench.queues.board import Seat, stopped_in_loop
 from bench.queues.mix import QUEUES, TYPES, Mix, MixProducer, MixTask, queue_of
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat, stopped_in_loop
 
 NAME = "bench"
 _seats: list[Seat] = []

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from persistqueue import Empty, SQLiteAckQueue
 
-from bench.queues.board import Seat, stopped
 from bench.queues.mix import Mix, MixProducer
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat, stopped
 
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:

@@ -18,9 +18,9 @@ from pgqueuer.errors import RetryRequested
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
-from bench.queues.board import Seat
 from bench.queues.mix import TYPES, Mix, MixProducer, MixTask
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 
 ENTRYPOINT = "bench"
 

@@ -17,7 +17,7 @@ from typing import Self
 
 import psutil
 
-from bench.queues.board import Board
+from bench.queues.run_counts import RunCounts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 60.0
@@ -61,11 +61,13 @@ class Program:
 class Workers:
     """The worker processes of one queue, all with the same setting."""
 
-    def __init__(self, program: Program, door: Door, setting: str, board: Board, verb: str = "work") -> None:
+    def __init__(self, program: Program, door: Door, setting: str, run_counts: RunCounts, verb: str = "work") -> None:
         self.door = door
         self._stop_with = program.stop_with
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the workers
-        command = program.command(verb, door.url, setting, str(board.path), str(board.tasks), str(board.seats))
+        command = program.command(
+            verb, door.url, setting, str(run_counts.path), str(run_counts.tasks), str(run_counts.seats)
+        )
         self._processes = [
             subprocess.Popen(  # noqa: S603 - ourselves
                 [*command, str(seat)],
@@ -75,7 +77,7 @@ class Workers:
                 cwd=ROOT,
                 env=os.environ | door.environ,
             )
-            for seat in range(board.seats)
+            for seat in range(run_counts.seats)
         ]
 
     def __len__(self) -> int:
@@ -87,9 +89,9 @@ class Workers:
             assert process.stdout is not None
             ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
             if not ready or process.stdout.readline() != b"ready\n":
-                raise RuntimeError(f"A worker did not come up. {self._said()}")
+                raise RuntimeError(f"A worker did not come up. {self._output()}")
 
-    def start_together(self) -> None:
+    def start_work(self) -> None:
         """Let them continue."""
         for process in self._processes:
             assert process.stdin is not None
@@ -100,7 +102,7 @@ class Workers:
         """Raise if one has ended."""
         for process in self._processes:
             if process.poll() is not None:
-                raise RuntimeError(f"A worker ended with exit code {process.returncode}. {self._said()}")
+                raise RuntimeError(f"A worker ended with exit code {process.returncode}. {self._output()}")
 
     def stop(self) -> None:
         """Ask them to stop; raise unless all do so, and call it a success."""
@@ -109,7 +111,7 @@ class Workers:
             process.send_signal(self._stop_with)
         codes = [process.wait(PATIENCE) for process in self._processes]
         if any(codes):
-            raise RuntimeError(f"The workers stopped with the exit codes {codes}. {self._said()}")
+            raise RuntimeError(f"The workers stopped with the exit codes {codes}. {self._output()}")
 
     @property
     def found(self) -> list[psutil.Process]:
@@ -128,7 +130,7 @@ class Workers:
             process.communicate()
         self._errors.close()
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")[-2000:]
 

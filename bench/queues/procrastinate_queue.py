@@ -11,9 +11,9 @@ import uvloop
 from procrastinate import App, PsycopgConnector, RetryStrategy
 from procrastinate.manager import JobManager
 
-from bench.queues.board import Seat
 from bench.queues.mix import TYPES, Mix, MixProducer, MixTask, alike, queue_of
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 
 POLLING = 0.5
 """Seconds between two looks for scheduled jobs; it comes with 5."""

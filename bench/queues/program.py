@@ -18,9 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from bench.queues.board import Board
 from bench.queues.mix import Mix, MixProducer, MixTask
 from bench.queues.producing import Producer, produce, produce_awaited
+from bench.queues.run_counts import RunCounts
 from bench.scenarios import Scenario, Verb
 
 PAUSE = (0.03, 0.09)
@@ -39,8 +39,8 @@ def main() -> None:
 
 def _work(queue: ModuleType, url: str, setting: str, *place: str) -> int:
     """Work until a signal."""
-    board, tasks, seats, number = place
-    seat = Board(Path(board), int(tasks), int(seats)).seat(int(number))
+    run_counts, tasks, seats, number = place
+    seat = RunCounts(Path(run_counts), int(tasks), int(seats)).seat(int(number))
     return queue.work(url, setting, seat, _wait_for_start) or 0
 
 
@@ -116,8 +116,8 @@ async def _call_awaited(producer: Producer, number: int, pause: float) -> tuple[
 
 def _mix_work(queue: ModuleType, url: str, setting: str, *place: str) -> int:
     """Work on the mix until a signal."""
-    board, tasks, seats, number = place
-    seat = Board(Path(board), int(tasks), int(seats)).seat(int(number))
+    run_counts, tasks, seats, number = place
+    seat = RunCounts(Path(run_counts), int(tasks), int(seats)).seat(int(number))
     return queue.mix_work(url, setting, Mix(seat), _wait_for_start) or 0
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from redis import Redis
 from rq import Queue, Retry, SimpleWorker, Worker
 
-from bench.queues.board import Seat
 from bench.queues.mix import QUEUES, TYPES, Mix, MixProducer, MixTask, alike
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 
 NAME = "bench"
 _seats: list[Seat] = []

@@ -10,9 +10,9 @@ from typing import Any
 import uvloop
 from saq import Queue, Worker
 
-from bench.queues.board import Seat
 from bench.queues.mix import TYPES, Mix, MixProducer, MixTask
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 
 NAME = "bench"
 

@@ -10,10 +10,10 @@ from functools import partial
 from typing import ClassVar
 
 from bench.databases import COUNTS, EVENTS, Engine, Fill, fill_dibs, number
-from bench.queues.board import Board
 from bench.queues.mix import MixTask
 from bench.queues.peers import Count, Peer
 from bench.queues.processes import PATIENCE, Door, Program, Workers
+from bench.queues.run_counts import RunCounts
 from bench.queues.venvs import python_for
 from bench.scenarios import Verb
 from dibs import Dibs
@@ -57,12 +57,12 @@ class System(ABC):
         workers.wait_until_ready()
 
     @contextlib.contextmanager
-    def gate(self, url: str, workers: Workers) -> Iterator[Callable[[], None]]:
+    def start_signal(self, url: str, workers: Workers) -> Iterator[Callable[[], None]]:
         """What lets them begin, made ready."""
-        yield workers.start_together
+        yield workers.start_work
 
     @abstractmethod
-    def began(self, released: int, board: Board) -> int:
+    def began(self, released: int, run_counts: RunCounts) -> int:
         """The moment at which the clock starts."""
 
     @abstractmethod
@@ -104,18 +104,18 @@ class DibsSystem(System):
     def until_up(self, url: str, workers: Workers) -> None:
         """See System."""
         super().until_up(url, workers)
-        workers.start_together()
+        workers.start_work()
         with Dibs(url) as app:
             _until(lambda: len(app.workers()) == len(workers), "the workers are registered")
 
     @contextlib.contextmanager
-    def gate(self, url: str, workers: Workers) -> Iterator[Callable[[], None]]:
+    def start_signal(self, url: str, workers: Workers) -> Iterator[Callable[[], None]]:
         """See System. The connection is open before it is used: what a gatekeeper costs is not the workers'."""
         with Dibs(url) as app:
             app.queues()
             yield partial(app.resume, QUEUE)
 
-    def began(self, released: int, board: Board) -> int:
+    def began(self, released: int, run_counts: RunCounts) -> int:
         """See System."""
         return released
 
@@ -164,9 +164,9 @@ class PeerSystem(System):
         """See System."""
         self.program.run("fill", url, tasks)
 
-    def began(self, released: int, board: Board) -> int:
+    def began(self, released: int, run_counts: RunCounts) -> int:
         """See System."""
-        return board.first_asked
+        return run_counts.first_request
 
     def check_completed(self, engine: Engine, url: str, tasks: int) -> None:
         """See System."""

@@ -13,9 +13,9 @@ from taskiq import SimpleRetryMiddleware
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-from bench.queues.board import Seat
 from bench.queues.mix import QUEUES, TYPES, Mix, MixProducer, queue_of
 from bench.queues.producing import Producer
+from bench.queues.run_counts import Seat
 
 
 def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:

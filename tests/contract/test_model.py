@@ -346,7 +346,7 @@ class Play(RuleBasedStateMachine):
         assert getattr(begun, "code", begun) == self.model.start(ref)
         said = answered(lambda: self.app.progress(self.name(ref), 50, "half"))
         assert said == self.model.note(ref, 50, "half")
-        assert run(self.app, self.app._store.queue.claim_status([self.name(ref)])) == [self.model.standing(ref)]
+        assert run(self.app, self.app._store.queue.claim_status([self.name(ref)])) == [self.model.claim_status(ref)]
 
     @rule(claim=CLAIMS, lease=LEASES)
     @precondition(lambda self: self.claims)

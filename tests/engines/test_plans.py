@@ -185,7 +185,7 @@ def only(name: str, **params: Any) -> Operation[Any]:
     return Operation(name, steps)
 
 
-def finding(shape: Any) -> Operation[Any]:
+def search_operation(shape: Any) -> Operation[Any]:
     """The look for a hundred keys, most of them taken."""
     asked = [{"key": f"key-{n}", "queue": "default", "request": f"r-{n}"} for n in shape.finished[:100]]
 
@@ -280,7 +280,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
         100,
         lambda store, shape: only("note_pruned_keys", ids=list(shape.pending[:100]), state="failed"),
     ),
-    "find keys": (100, lambda store, shape: finding(shape)),
+    "find keys": (100, lambda store, shape: search_operation(shape)),
     "complete": (100, lambda store, shape: store.queue.finish([(ref, Completed(1)) for ref in held(shape)])),
     "fail": (100, lambda store, shape: store.queue.finish([(ref, FAILED) for ref in held(shape)])),
     "release": (100, lambda store, shape: store.queue.finish([(ref, Released()) for ref in held(shape)])),

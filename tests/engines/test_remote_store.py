@@ -637,13 +637,13 @@ def test_closing_does_not_wait_for_the_server(server: str, open_app: Callable[..
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.parametrize("program", ["go_on_together", "parent_closes"])
+@pytest.mark.parametrize("program", ["go_on_at_once", "parent_closes"])
 def test_parent_and_child_processes_continue_with_the_same_client_after_a_fork(
     server: str, direct: dibs.Dibs, program: str
 ) -> None:
     subprocess.run([sys.executable, "-m", "tests.helpers.forking", program, server], check=True, timeout=100)
     types = Counter(task.type for task in direct.list_tasks(limit=1000))
-    if program == "go_on_together":
+    if program == "go_on_at_once":
         assert types["child"] == forking.CHILDREN * forking.EACH
         assert types["parent"] == types["after"] == forking.EACH
     else:

@@ -357,7 +357,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 @needs_fork
 def test_parent_and_child_processes_continue_with_the_same_client_after_a_fork(path: Path) -> None:
     url = f"sqlite:///{path}"
-    run_forking("go_on_together", url)
+    run_forking("go_on_at_once", url)
     with dibs.Dibs(url) as app:
         states = Counter((task.type, str(task.state)) for page in pages(app) for task in page)
         assert states[("child", "completed")] == forking.CHILDREN * forking.EACH

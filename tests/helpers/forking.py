@@ -14,7 +14,7 @@ CHILDREN = 4
 EACH = 25
 
 
-def go_on_together(url: str) -> None:
+def go_on_at_once(url: str) -> None:
     """Parent and children continue with the same object; a second thread of the parent writes all the time."""
     app = dibs.Dibs(url)
     app.enqueue("before", {"pid": os.getpid()})
@@ -143,7 +143,7 @@ def end_of(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-PROGRAMS = {program.__name__: program for program in (go_on_together, parent_closes, two_threads_fork, others_open)}
+PROGRAMS = {program.__name__: program for program in (go_on_at_once, parent_closes, two_threads_fork, others_open)}
 
 if __name__ == "__main__":
     writer.BUSY_TIMEOUT = 5.0

@@ -22,7 +22,7 @@ def enclose(ctx: dibs.Context, call_next: Any) -> Any:
 
 
 @app.task(lane="process", middleware=[enclose])
-def asked_apart(text: str) -> str:
+def enclosed_apart(text: str) -> str:
     return text
 
 

@@ -222,7 +222,7 @@ class Model:
 
     def claim(self, request: ModelRequest, swept: bool, got: Sequence[int]) -> list[int]:
         """The tasks that the worker must have got. What was swept in passing, and what chance chose, the store says."""
-        if asked := self._asked(request):
+        if asked := self._received(request):
             return asked
         if swept or not self.candidates(request):
             self.sweep()
@@ -235,7 +235,7 @@ class Model:
             self._hand_out(life, request)
         return [life.number for life in chosen]
 
-    def _asked(self, request: ModelRequest) -> list[int]:
+    def _received(self, request: ModelRequest) -> list[int]:
         """What this worker got under the name of this request, and still holds."""
         return [
             life.number
@@ -396,7 +396,7 @@ class Model:
         life.progress = (percent, message)
         return life.cancel_requested
 
-    def standing(self, ref: Ref) -> str:
+    def claim_status(self, ref: Ref) -> str:
         """How the claim stands."""
         life = self.holds(ref)
         return "lost" if life is None else "stopping" if life.cancel_requested else "held"

@@ -22,15 +22,15 @@ class Member:
     def __init__(self, url: str, name: str, program: str = PROGRAM) -> None:
         self.name = name
         (hears, told), (heard, says) = os.pipe(), os.pipe()
-        self._told, self._heard = os.fdopen(told, "wb"), os.fdopen(heard, "rb")
+        self._fields_of, self._heard = os.fdopen(told, "wb"), os.fdopen(heard, "rb")
         self.process = start(program, url, name, stdin=hears, stdout=says, cwd=ROOT)
         os.close(hears)
         os.close(says)
 
     def send(self, **command: Any) -> None:
         """Send it a command."""
-        self._told.write(json.dumps(command).encode() + b"\n")
-        self._told.flush()
+        self._fields_of.write(json.dumps(command).encode() + b"\n")
+        self._fields_of.flush()
 
     def hear(self) -> Any:
         """Its next answer; EOFError if it died instead."""
@@ -49,7 +49,7 @@ class Member:
 
     def close(self) -> None:
         """Let it end, and wait for that."""
-        self._told.close()
+        self._fields_of.close()
         self._heard.close()
         self.process.wait()
 

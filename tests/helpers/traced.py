@@ -23,7 +23,7 @@ app = dibs.Dibs(os.environ["DIBS_URL"])
 
 
 @app.batch_task(size=10, wait=0)
-def greet_together(items: Sequence[dibs.BatchItem[dict[str, Any]]]) -> list[str]:
+def greet_all(items: Sequence[dibs.BatchItem[dict[str, Any]]]) -> list[str]:
     for item in items:
         if item.ctx.workflow_id is not None:
             item.ctx.step("greet")
@@ -52,7 +52,7 @@ def _to_file() -> Any:
 
     class ToFile(SpanExporter):
         def export(self, spans: Any) -> SpanExportResult:
-            lines = b"".join(msgspec.json.encode(_told(span)) + b"\n" for span in spans)
+            lines = b"".join(msgspec.json.encode(_fields_of(span)) + b"\n" for span in spans)
             with Path(os.environ["TRACED_TO"]).open("ab", buffering=0) as file:
                 file.write(lines)
             return SpanExportResult.SUCCESS
@@ -60,7 +60,7 @@ def _to_file() -> Any:
     return ToFile()
 
 
-def _told(span: Any) -> dict[str, Any]:
+def _fields_of(span: Any) -> dict[str, Any]:
     return {
         "name": span.name,
         "trace": f"{span.context.trace_id:032x}",

@@ -135,7 +135,7 @@ class Books:
         if (step["state"] == "blocked") != (step["waits"] > 0) and step["passed"] is None:
             yield f"it is {step['state']}, and waits for {step['waits']}"
         if step["kind"] == "workflow":
-            yield from self._of_gate(step)
+            yield from self._of_sub_workflow(step)
 
     def _of_its_waits(self, step: dict[str, Any]) -> Iterator[str]:
         parents = self.parents[step["id"]]
@@ -146,7 +146,7 @@ class Books:
         if step["waits"] != (waits if begun else max(waits, 1)):
             yield f"it waits for {step['waits']}, and {waits} of its parents have not passed"
 
-    def _of_gate(self, step: dict[str, Any]) -> Iterator[str]:
+    def _of_sub_workflow(self, step: dict[str, Any]) -> Iterator[str]:
         [sub] = [each for each in self.workflows.values() if each["step_of"] == step["id"]]
         if (step["state"] in (*OPEN, "blocked", "claimed")) != (sub["state"] in OPEN):
             yield f"it is {step['state']}, its workflow {sub['id']} {sub['state']}"

@@ -178,10 +178,10 @@ def test_steps_added_by_a_child_process_belong_to_the_span_of_its_attempt(traced
 def test_each_task_of_a_batch_has_a_span_to_which_its_steps_belong(traced: Traced) -> None:
     with dibs.Dibs(traced.url) as app, app.workflow("flow") as flow:
         for _ in range(2):
-            flow.step("greet_together")
+            flow.step("greet_all")
     traced.run("work")
     attempts = traced.named("dibs.attempt")
-    steps = {span["id"] for span in attempts if span["attributes"]["dibs.task.type"] == "greet_together"}
+    steps = {span["id"] for span in attempts if span["attributes"]["dibs.task.type"] == "greet_all"}
     greets = {span["parent"] for span in attempts if span["attributes"]["dibs.task.type"] == "greet"}
     assert (len(steps), greets) == (2, steps)
 

@@ -102,7 +102,7 @@ def places(ours: dict[str, list[Any]]) -> Iterator[str]:
     yield from (f"/tasks?key={ours['names'][0]}-1", f"/tasks?worker={ours['names'][2]}", "/charts?window=1h")
 
 
-def told(served: Served, ours: dict[str, list[Any]]) -> dict[str, str]:
+def answers_of(served: Served, ours: dict[str, list[Any]]) -> dict[str, str]:
     """The responses of every endpoint to a key that is limited to one queue."""
     key = served.key("admin", queues=[ours["names"][1]]).key
     answers: dict[str, str] = {}
@@ -157,11 +157,11 @@ def test_changes_in_other_queues_change_no_response_to_a_limited_key(
 ) -> None:
     monkeypatch.setattr("dibs.server.dashboard.search.MAX_SECONDS", 60)  # a search that takes longer shows no count
     ours = fill(tenant, "ours", name="lion")
-    alone = told(lodge(keys=True, clock=clock), ours)
+    alone = answers_of(lodge(keys=True, clock=clock), ours)
     fill(tenant, SECRET, name=SECRET)
     tenant.start_workflow(dibs.NewWorkflow(name=SECRET, steps=[]))
     tenant.pause(SECRETS)
-    among = told(lodge(keys=True, clock=clock), ours)
+    among = answers_of(lodge(keys=True, clock=clock), ours)
     assert among.keys() == alone.keys()
     assert [place for place, answer in among.items() if SECRET in answer] == []
     assert differences(alone, among) == {}

@@ -76,7 +76,7 @@ def pages_of_trees(content: bytes, size: int) -> list[int]:
 def look_at(path: Path, tasks: dict[int, Task], chance: random.Random) -> Iterator[str]:
     """What is wrong with how the damage is dealt with."""
     with dibs.Dibs(f"sqlite:///{path}") as app:
-        if not told_of_damage(lambda: failures(app)):
+        if not reports_damage(lambda: failures(app)):
             yield "the doctor found nothing"
         for task_id in chance.sample(sorted(tasks), min(SAMPLE, len(tasks))):
             found = read(app, task_id)
@@ -95,7 +95,7 @@ def read(app: dibs.Dibs, task_id: int) -> Task | StoreError | None:
         return error
 
 
-def told_of_damage(look: Callable[[], Any]) -> bool:
+def reports_damage(look: Callable[[], Any]) -> bool:
     """By its findings; or by an error, where the damage is such that it cannot even look."""
     try:
         return bool(look())

@@ -145,7 +145,7 @@ class PlainWorker(Member):
             if claims:
                 self.stopping.wait(self.linger)
                 self.report([(claim, self.an_outcome(claim)) for claim in claims])
-            self.keep_house()
+            self.run_upkeep()
 
     def missing(self, claims: Sequence[Claim]) -> int:
         """How many tasks to send, if few are left. With limits a small batch may also mean that permits are few."""
@@ -211,7 +211,7 @@ class PlainWorker(Member):
         self._sent += 1
         send_batch(self, f"{self.name}-{self._sent}", count)
 
-    def keep_house(self) -> None:
+    def run_upkeep(self) -> None:
         if time.monotonic() >= self._next_upkeep:
             self.insist(self.app.upkeep)
             self._next_upkeep = time.monotonic() + self.upkeep_every

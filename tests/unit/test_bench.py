@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.queues import mix
-from bench.queues.board import Board
 from bench.queues.mix import TEXT, FirstAttempt, Mix, MixTask, expected_runs, queue_of
 from bench.queues.peers import PEERS, Peer
+from bench.queues.run_counts import RunCounts
 from bench.queues.venvs import version_of
 from bench.results import Results
 from bench.tables import Line, Report
@@ -59,23 +59,23 @@ def test_a_run_that_failed_gives_no_figure() -> None:
 
 
 def test_the_benchmark_finds_a_task_that_ran_twice_or_never(tmp_path: Path) -> None:
-    board = Board(tmp_path / "board", tasks=3, seats=2)
-    board.seat(0).ran(0)
-    board.seat(1).ran(0)
-    board.seat(1).ran(2)
+    counts = RunCounts(tmp_path / "counts", tasks=3, seats=2)
+    counts.seat(0).ran(0)
+    counts.seat(1).ran(0)
+    counts.seat(1).ran(2)
 
     with pytest.raises(RuntimeError, match="Of 3 tasks 1 never ran, and 1 ran more than once"):
-        board.check()
+        counts.check()
 
 
 def test_the_benchmark_finds_a_failed_task_that_was_not_tried_again(tmp_path: Path) -> None:
-    board = Board(tmp_path / "board", tasks=2, seats=2)
-    board.seat(0).ran(0)
-    board.seat(1).ran(1)
-    assert board.seat(0).runs(1) == 1
+    counts = RunCounts(tmp_path / "counts", tasks=2, seats=2)
+    counts.seat(0).ran(0)
+    counts.seat(1).ran(1)
+    assert counts.seat(0).runs(1) == 1
 
     with pytest.raises(RuntimeError, match="Of 2 tasks 1 were not tried again"):
-        board.check([1, 2])
+        counts.check([1, 2])
 
 
 def test_the_mix_has_fifty_types_in_ten_queues_of_which_some_fail_once_and_some_are_scheduled() -> None:
@@ -91,13 +91,13 @@ def test_the_mix_has_fifty_types_in_ten_queues_of_which_some_fail_once_and_some_
 
 def test_a_first_attempt_of_the_mix_fails_and_the_second_succeeds_in_another_process(tmp_path: Path) -> None:
     failing = next(number for number in range(1000) if MixTask(number).fails)
-    board = Board(tmp_path / "board", tasks=1000, seats=2)
+    counts = RunCounts(tmp_path / "counts", tasks=1000, seats=2)
 
     with pytest.raises(FirstAttempt):
-        Mix(board.seat(0)).run(failing, TEXT)
-    Mix(board.seat(1)).run(failing, TEXT)
+        Mix(counts.seat(0)).run(failing, TEXT)
+    Mix(counts.seat(1)).run(failing, TEXT)
 
-    assert board.runs == expected_runs(1000)[failing] == 2
+    assert counts.runs == expected_runs(1000)[failing] == 2
 
 
 def _line(kind: str, engine: str, rate: float, *, failed: bool = False) -> Line:

@@ -38,8 +38,15 @@ def test_a_retired_word_in_a_name_is_reported(source: str, module: str, word: st
 
 def test_a_word_that_is_retired_for_modules_may_be_in_the_name_of_a_function() -> None:
     [problem] = retired("", "dibs.store.sqlite.line")
-    assert problem == "dibs.store.sqlite.line: 'line' is retired as the name of a module."
+    assert problem == "dibs.store.sqlite.line: 'line' is retired in the name of a module."
     assert list(retired("def write_line() -> None: ...", "dibs.cli.output")) == []
+    assert list(retired("", "tests.helpers.waiting")) == []  # a rule for the package
+
+
+def test_a_retired_word_is_found_among_other_words_of_a_module() -> None:
+    [problem] = retired("", "dibs.server.dashboard.workflow_shapes")
+    assert problem.endswith("'shapes' is retired in the name of a module.")
+    assert len(list(retired("def gate() -> None: ...", "bench.queues.systems"))) == 1
 
 
 def test_a_retired_word_inside_another_word_is_not_reported() -> None:

@@ -67,7 +67,7 @@ def stored(state: str, token: int, task_id: int = 1) -> Task:
     return Task(task_id, "mail", "default", State(state), {}, 0, 0, 3, token, NOW, NOW)
 
 
-def said(event: str, token: int, worker: str | None, task_id: int = 1) -> Acknowledged:
+def reply(event: str, token: int, worker: str | None, task_id: int = 1) -> Acknowledged:
     return Acknowledged(task_id, token, Event(event), worker)
 
 
@@ -196,9 +196,9 @@ def live_through_everything(app: dibs.Dibs, clock: Clock) -> Iterator[Acknowledg
     keep(app, completed=0, cancelled=0)
     app.prune()
     kept = app.enqueue("mail")
-    yield said("enqueued", 0, None, kept.id)
+    yield reply("enqueued", 0, None, kept.id)
     claim = app.claim_by_id(kept.id, "ann")
-    yield said("claimed", claim.token, "ann", kept.id)
+    yield reply("claimed", claim.token, "ann", kept.id)
 
 
 def discard_and_retry(app: dibs.Dibs) -> None:
@@ -216,19 +216,19 @@ def discard_and_retry(app: dibs.Dibs) -> None:
 def fail_lose_and_complete(app: dibs.Dibs, clock: Clock) -> Iterator[Acknowledged]:
     task = app.enqueue("mail", key="k")
     app.enqueue("mail", key="k", on_conflict="replace")
-    yield said("enqueued", 0, None, task.id)
+    yield reply("enqueued", 0, None, task.id)
     app.change(task.id, delay=5, priority=1)
     clock.pass_seconds(5)
     app.promote()
     claim = app.claim_by_id(task.id, "ann")
     app.fail(claim, "no route", retry_in=0)
-    yield said("failed", claim.token, "ann", task.id)
+    yield reply("failed", claim.token, "ann", task.id)
     app.claim_by_id(task.id, "bob", lease=1)
     clock.pass_seconds(2)
     app.recover()
     claim = app.claim_by_id(task.id, "cid")
     app.complete(claim)
-    yield said("completed", claim.token, "cid", task.id)
+    yield reply("completed", claim.token, "cid", task.id)
 
 
 def cancel_and_retry(app: dibs.Dibs) -> Iterator[Acknowledged]:
@@ -239,11 +239,11 @@ def cancel_and_retry(app: dibs.Dibs) -> Iterator[Acknowledged]:
     app.upkeep()
     claim = app.claim_by_id(running.id, "ann")
     app.release(claim)
-    yield said("released", claim.token, "ann", running.id)
+    yield reply("released", claim.token, "ann", running.id)
     claim = app.claim_by_id(running.id, "bob")
     app.cancel(running.id)
     app.finish([(claim, dibs.Cancelled())])
-    yield said("cancelled", claim.token, "bob", running.id)
+    yield reply("cancelled", claim.token, "bob", running.id)
 
 
 # Planted violations: the order of events
@@ -447,19 +447,23 @@ def test_a_task_with_another_token_than_its_history_says_is_caught() -> None:
 
 
 def test_acknowledged_replies_are_found_in_the_history() -> None:
-    answers = [said("enqueued", 0, None), said("claimed", 1, "ann"), said("completed", 1, "ann")]
+    answers = [
+        reply("enqueued", 0, None),
+        reply("claimed", 1, "ann"),
+        reply("completed", 1, "ann"),
+    ]
     assert verify(DONE, acknowledged=[*answers, *answers]).ok  # an answer may be received twice
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        said("claimed", 2, "ann"),
-        said("claimed", 1, "bob"),
-        said("failed", 1, "ann"),
-        said("released", 1, "ann"),
-        said("completed", 2, "ann"),
-        said("enqueued", 0, None, task_id=2),
+        reply("claimed", 2, "ann"),
+        reply("claimed", 1, "bob"),
+        reply("failed", 1, "ann"),
+        reply("released", 1, "ann"),
+        reply("completed", 2, "ann"),
+        reply("enqueued", 0, None, task_id=2),
     ],
     ids=str,
 )
@@ -471,16 +475,16 @@ def test_an_acknowledged_reply_that_is_not_in_the_history_is_caught(answer: Ackn
 
 
 def test_a_claim_acknowledged_to_two_workers_is_a_double_claim() -> None:
-    report = verify(DONE, acknowledged=[said("claimed", 1, "ann"), said("claimed", 1, "bob")])
+    report = verify(DONE, acknowledged=[reply("claimed", 1, "ann"), reply("claimed", 1, "bob")])
     assert codes(report) == [Code.DOUBLE_CLAIM, Code.NOT_RECORDED]
 
 
 def test_the_same_token_of_two_tasks_is_not_a_double_claim() -> None:
     other = history(*DONE[:1], claimed(1, "bob"), task_id=2, first_id=4)
-    assert verify([*DONE, *other], acknowledged=[said("claimed", 1, "ann"), said("claimed", 1, "bob", task_id=2)]).ok
+    assert verify([*DONE, *other], acknowledged=[reply("claimed", 1, "ann"), reply("claimed", 1, "bob", task_id=2)]).ok
 
 
-TWICE = [said("completed", 1, "ann"), said("completed", 2, "bob")]
+TWICE = [reply("completed", 1, "ann"), reply("completed", 2, "bob")]
 
 
 def test_two_acknowledged_completions_are_a_doubled_completion() -> None:
@@ -528,10 +532,14 @@ def test_an_incomplete_history_still_detects_lost_tasks_that_it_contains() -> No
 
 def test_an_incomplete_history_confirms_only_replies_that_it_covers() -> None:
     rest = history(claimed(2, "bob"), completed(2, "bob"))
-    gone = [said("enqueued", 0, None), said("claimed", 1, "ann"), said("claimed", 1, "ann", task_id=9)]
+    gone = [
+        reply("enqueued", 0, None),
+        reply("claimed", 1, "ann"),
+        reply("claimed", 1, "ann", task_id=9),
+    ]
     assert verify(rest, complete=False, acknowledged=gone).ok
-    assert codes(verify(rest, complete=False, acknowledged=[said("claimed", 2, "ann")])) == [Code.NOT_RECORDED]
-    assert verify(rest[1:], complete=False, acknowledged=[said("claimed", 2, "bob")]).ok
+    assert codes(verify(rest, complete=False, acknowledged=[reply("claimed", 2, "ann")])) == [Code.NOT_RECORDED]
+    assert verify(rest[1:], complete=False, acknowledged=[reply("claimed", 2, "bob")]).ok
 
 
 # The report

@@ -10,7 +10,7 @@ import pytest
 from dibs.model.task import State
 from dibs.model.workflow import OnFailure, StepGroup, WorkflowOutline
 from dibs.server.dashboard import workflows
-from dibs.server.dashboard.workflow_shapes import GraphShape, GroupStatus, group_statuses, make
+from dibs.server.dashboard.workflow_graphs import GraphShape, GroupStatus, group_statuses, make
 from dibs.server.dashboard.workflows import WorkflowPageQuery
 
 

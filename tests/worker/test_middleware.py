@@ -15,7 +15,7 @@ from dibs import Context, InvalidValue, State
 from dibs.testing import isolated
 from tests.helpers.each import for_each
 from tests.helpers.middleware import app as apart
-from tests.helpers.middleware import asked_apart, awaited_apart, hidden_apart, slow_apart
+from tests.helpers.middleware import awaited_apart, enclosed_apart, hidden_apart, slow_apart
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_an_async_middleware_is_cancelled_with_its_task(app: dibs.Dibs) -> None:
 def test_a_child_process_runs_the_middleware_of_the_app_and_of_the_handler(url: str) -> None:
     apart.use_url(url)
     with apart, apart.worker(children=1):
-        tasks = [asked_apart.enqueue("x"), awaited_apart.enqueue("y")]
+        tasks = [enclosed_apart.enqueue("x"), awaited_apart.enqueue("y")]
         assert [task.wait(60).result for task in tasks] == ["<<(x)>>", "<<y>>"]
         slow = slow_apart.enqueue()
         assert slow.wait(60).error.type == "TimedOut"  # in the middleware, before the handler

@@ -59,7 +59,7 @@ class Game:
             self.manage_a_workflow: 2.5,
             self.manage_a_step: 3,
             self.add: 1,
-            self.keep_house: 4,
+            self.run_upkeep: 4,
         }
         move = self.chance.choices(list(moves), list(moves.values()))[0]
         try:
@@ -126,7 +126,7 @@ class Game:
         steps = self.after_something(workflow_id, self.any_steps(1, self.chance.randint(1, 2)))
         return self.store.run(self.store.workflows.add_steps(workflow_id, steps)).id
 
-    def keep_house(self) -> Any:
+    def run_upkeep(self) -> Any:
         chores: list[Callable[[], Any]] = [
             self.store.upkeep.promote,
             self.store.upkeep.recover,

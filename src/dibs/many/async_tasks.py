@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from dibs.errors import DibsError, TaskNotFound
 from dibs.interrupts import in_wait
-from dibs.many.handles import RAISED, TaskHandles, first_failed, goes_on, result_or_error, still_finished, too_late
+from dibs.many.handles import RAISED, TaskHandles, finished_tasks, first_failed, goes_on, result_or_error, too_late
 from dibs.many.progress import showing
 from dibs.many.watch import Watch
 from dibs.model.checks import deadline_after
@@ -76,7 +76,7 @@ class AsyncTasks(TaskHandles[R]):
         async with aclosing(self._ends(watch, timeout, progress)) as ends:
             async for ended in ends:
                 async for _, tasks in self._pages(list(ended)):
-                    for task in still_finished(tasks, watch, ended):
+                    for task in finished_tasks(tasks, watch, ended):
                         yield task
 
     async def counts(self) -> dict[str, int]:

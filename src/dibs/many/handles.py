@@ -94,7 +94,7 @@ def first_failed(ended: Mapping[int, str]) -> int | None:
     return next((task_id for task_id, state in ended.items() if state != State.COMPLETED), None)
 
 
-def still_finished(tasks: Iterable[Any], watch: Watch, ended: Mapping[int, str]) -> Iterator[Any]:
+def finished_tasks(tasks: Iterable[Any], watch: Watch, ended: Mapping[int, str]) -> Iterator[Any]:
     """The tasks that are finished. One that was retried since its end was read is waited for again."""
     for task in tasks:
         if task.finished:

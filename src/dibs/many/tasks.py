@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from dibs.errors import DibsError, TaskNotFound
 from dibs.interrupts import in_wait
-from dibs.many.handles import RAISED, TaskHandles, first_failed, goes_on, result_or_error, still_finished, too_late
+from dibs.many.handles import RAISED, TaskHandles, finished_tasks, first_failed, goes_on, result_or_error, too_late
 from dibs.many.progress import showing
 from dibs.many.watch import Watch
 from dibs.model.checks import deadline_after
@@ -65,7 +65,7 @@ class Tasks(TaskHandles[R]):
         watch = Watch(self._ids)
         for ended in self._ends(watch, timeout, progress):
             for _, tasks in self._pages(list(ended)):
-                yield from still_finished(tasks, watch, ended)
+                yield from finished_tasks(tasks, watch, ended)
 
     def counts(self) -> dict[str, int]:
         """How many of the tasks are in each state now; "pruned" for deleted ones."""

@@ -34,7 +34,7 @@ class EventStream(ABC):
         self._sent_at = self._checked_at = time.monotonic()
 
     @abstractmethod
-    async def still_admitted(self) -> bool:
+    async def is_admitted(self) -> bool:
         """Return False if the client is no longer authorized."""
 
     def keep_alive(self) -> bytes:
@@ -55,7 +55,7 @@ class EventStream(ABC):
         if time.monotonic() - self._checked_at < CHECK_INTERVAL:
             return True
         self._checked_at = time.monotonic()
-        return await self.still_admitted()
+        return await self.is_admitted()
 
     async def end(self) -> None:
         """End the response."""

@@ -130,7 +130,7 @@ class Service:
             if isinstance(answer, Finished) and answer.finalize is not None:
                 self.finalize(answer.finalize)
 
-    async def check_still_admitted(self, scope: AsgiScope, caller: Caller) -> None:
+    async def check_admitted(self, scope: AsgiScope, caller: Caller) -> None:
         """Raise RequestRefused if the key of the caller was revoked or has expired while it waited, or if its user is
         signed out or has other rights."""
         text = _key_text(scope)

@@ -71,7 +71,7 @@ async def claim_by_id(call: Call) -> Answer:
 async def _check_after_waiting(call: Call, claims: list[Claim]) -> None:
     """Refuse a caller whose key was revoked or expired during the wait, and release its new claims."""
     try:
-        await call.service.check_still_admitted(call.http[0], call.caller)
+        await call.service.check_admitted(call.http[0], call.caller)
     except DibsError:
         if claims:
             await call.service.long_polls.release(claims)

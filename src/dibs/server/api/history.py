@@ -109,10 +109,10 @@ class _Events(EventStream):
             return super().keep_alive()
         return b"id: %d\n\n" % max(self._feed.position, self._subscriber.after)
 
-    async def still_admitted(self) -> bool:
+    async def is_admitted(self) -> bool:
         """Return False if the key of the client was revoked or has expired."""
         try:
-            await self._call.service.check_still_admitted(self._call.http[0], self._call.caller)
+            await self._call.service.check_admitted(self._call.http[0], self._call.caller)
         except StoreError:  # without the database there are no events either: keep the connection
             return True
         except RequestRefused:

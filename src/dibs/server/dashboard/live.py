@@ -68,7 +68,7 @@ class _StatsStream(EventStream):
     def _event(self) -> bytes:
         return b"event: stats\ndata: %b\n\n" % encode(to_json(self._stats, self._request.caller))
 
-    async def still_admitted(self) -> bool:
+    async def is_admitted(self) -> bool:
         """Return False if the session has ended, or if it has other rights than at the start of the stream."""
         try:
             visitor = await session.identify(self._request.service, self._request.http[0])

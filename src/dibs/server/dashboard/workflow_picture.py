@@ -1,6 +1,6 @@
 """The picture of a workflow: for each box of the graph its size, text, state and link; for each edge its path.
 
-`workflow_shapes` groups the steps: a group of several steps is one folded box with counts, so the number of boxes is
+`workflow_graphs` groups the steps: a group of several steps is one folded box with counts, so the number of boxes is
 limited. `graph_layout` computes the positions, and the macros in `templates/drawing.html` draw the result as SVG. The
 sizes below are in units of that SVG and must fit the fonts in the style sheet. `kind` and `state` of a node are names
 of CSS classes. Names of steps are chosen by users: `visible` makes their control characters visible.
@@ -16,7 +16,7 @@ from dibs.model.task import State
 from dibs.model.workflow import WORKFLOW_STEP, Step, StepDetails, StepKind
 from dibs.server.dashboard.graph_layout import Box, lay_out
 from dibs.server.dashboard.rendering import seconds, shorten, visible
-from dibs.server.dashboard.workflow_shapes import GroupStatus, NodeGroup
+from dibs.server.dashboard.workflow_graphs import GroupStatus, NodeGroup
 from dibs.workflow.summary import IGNORED, most_urgent_of, shown_state
 
 STATES = ("completed", IGNORED, "claimed", "pending", "scheduled", "blocked", "cancelled", "failed")

@@ -33,8 +33,8 @@ from dibs.model.workflow import (
 )
 from dibs.server.api.workflows import change, if_visible, workflow_id
 from dibs.server.dashboard.page import PageRequest, PageResult, page
+from dibs.server.dashboard.workflow_graphs import GraphShape, group_statuses, in_state, read_shape
 from dibs.server.dashboard.workflow_picture import Picture, Scene, bar, draw, duration
-from dibs.server.dashboard.workflow_shapes import GraphShape, group_statuses, in_state, read_shape
 from dibs.workflow.summary import shown_state
 
 SHOWN = 50

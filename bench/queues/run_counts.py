@@ -1,4 +1,4 @@
-"""A board in shared memory on which every handler counts its runs; reading it does not disturb the workers.
+"""Counts in shared memory on which every handler counts its runs; reading it does not disturb the workers.
 
 It shows when the last handler has run without polling the database, and it finds tasks that ran twice,
 or never, in the same way for every queue.
@@ -23,7 +23,7 @@ WIDTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one process notes on the board: it asks for its first task, and this task ran."""
+    """What one process notes in the counts: it asks for its first task, and this task ran."""
 
     asks: Callable[[], None]
     ran: Callable[[int], None]
@@ -54,7 +54,7 @@ def stopped_in_loop() -> asyncio.Event:
     return event
 
 
-class Board:
+class RunCounts:
     """For each process (`seats`) and each task a count of its runs, and the moment at which it last began."""
 
     def __init__(self, path: Path, tasks: int, seats: int) -> None:
@@ -69,11 +69,11 @@ class Board:
     def seat(self, number: int) -> Seat:
         """The place of a process."""
         first, last = number * self.tasks, (number + 1) * self.tasks
-        runs, moments, asked = self._runs[first:last], self._moments[first:last], self._asked
+        runs, moments, requested = self._runs[first:last], self._moments[first:last], self._requested
         clock = time.time_ns
 
         def asks() -> None:
-            asked[number] = asked[number] or clock()
+            requested[number] = requested[number] or clock()
 
         def ran(task: int) -> None:
             moments[task] = clock()
@@ -86,9 +86,9 @@ class Board:
         return Seat(asks, ran, all_runs)
 
     @property
-    def first_asked(self) -> int:
+    def first_request(self) -> int:
         """The moment at which the first process asked for its first task."""
-        return min(moment for moment in self._asked if moment)
+        return min(moment for moment in self._requested if moment)
 
     @property
     def done(self) -> int:
@@ -126,7 +126,7 @@ class Board:
         return memoryview(self._memory)[self._moments_at :].cast("q")
 
     @property
-    def _asked(self) -> memoryview:
+    def _requested(self) -> memoryview:
         return self._moments[self._cells :]
 
     @property

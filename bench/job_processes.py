@@ -19,10 +19,10 @@ PATIENCE = 300.0
 
 
 class ProcessFailed(Exception):
-    """A process of the crew raised, died or hung; the message holds its traceback."""
+    """A job process raised, died or hung; the message holds its traceback."""
 
 
-class Crew:
+class JobProcesses:
     """`size` processes that do jobs with `work`. The first ones take part in a run that needs fewer, by `parties`,
     which is set in advance."""
 
