@@ -20,6 +20,7 @@ from django.urls import path
 from dibs.client import Dibs
 from dibs.django.admin.html import key_of, list_url, object_url
 from dibs.django.admin.parts import ListColumn, ListPage, MatchAction, ObjectPage, StoreAction
+from dibs.django.author import author
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.server.dashboard.texts import shorten, visible
 
@@ -251,7 +252,7 @@ def client_of(request: Any) -> Dibs:
     """Return a client that signs the history with the name of the user."""
     from dibs.django import app  # noqa: PLC0415
 
-    return app.signed(f"django:{visible(request.user.get_username())}"[:255])
+    return app.signed(author(request.user))
 
 
 def _not_typed(page: ListPage) -> list[tuple[str, str]]:
