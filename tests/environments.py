@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -52,9 +53,11 @@ def make(folder: Path, program: str, *requirements: str) -> str:
     if not installed.exists() or installed.read_text() != wanted:
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([program, "-m", "venv", "--without-pip", str(folder)], cwd=ROOT, check=True)
+        pinned = folder / "constraints.txt"
+        pinned.write_text(_without((ROOT / "constraints.txt").read_text(), requirements))
         # The pip of this Python installs into the other: an environment with a pip of its own takes longer to make.
         pip = [sys.executable, "-m", "pip", "--python", python, "install", "-qq", "--disable-pip-version-check"]
-        constraints = ["-c", "constraints.txt", "--build-constraint", "constraints.txt"]
+        constraints = ["-c", str(pinned), "--build-constraint", str(pinned)]
         everything = [*tools(), *requirements, "-e", ".[all]", *constraints]
         subprocess.run([*pip, "--no-compile", *everything], cwd=ROOT, check=True)
         installed.write_text(wanted)
@@ -63,6 +66,12 @@ def make(folder: Path, program: str, *requirements: str) -> str:
 
 FILES = ("pyproject.toml", "constraints.txt")
 """An environment is made again when one of them changes."""
+
+
+def _without(constraints: str, requirements: Sequence[str]) -> str:
+    """The constraints of other packages than those that are required in a version of their own."""
+    own = {re.split(r"[^\w-]", each)[0].lower() for each in requirements}
+    return "".join(line for line in constraints.splitlines(True) if line.partition("==")[0].lower() not in own)
 
 
 def tools() -> list[str]:

@@ -16,6 +16,7 @@ CHECKS = (Column("verdict", by_state=True), Column("check"), Column("found", str
 def migrate(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Apply the missing migrations to the database."""
     context = command_context(ctx, url, as_json)
+    context.refuse_to_migrate()
     output = context.output
     with context.open(create=True) as client:
         applied = client.migrate(lambda name: output.print(f"applying {name}"))

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from typer.exceptions import TyperException
@@ -18,13 +19,17 @@ from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.exit_codes import DONE, INTERRUPTED, NO_STORE, REFUSED, WRONG_USAGE
 from dibs.redaction import redact
 
+if TYPE_CHECKING:
+    from dibs.cli.context import ProjectContext
 
-def run(app: typer.Typer, args: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+
+def run(app: typer.Typer, args: Sequence[str], project: ProjectContext | None = None) -> int:
+    """Run the command and return its exit code. `project`: that of a framework, whose store is the default."""
     _make_output_robust()
     as_json = "--json" in _options(args)
+    name = "dibs" if project is None else project.command
     try:
-        code = app(args, prog_name="dibs", standalone_mode=False)
+        code = app(args, prog_name=name, standalone_mode=False, obj=project)
     except DibsError as error:
         return print_error(error.message, error.hint, error.code, exit_code(error), as_json)
     except TyperException as error:

@@ -173,7 +173,9 @@ class AsyncBatchHandler(_CalledWithItems, AsyncHandler[[D], R, C], Generic[D, R,
             """Call the function directly."""
 
 
-_KINDS: dict[type[AnyHandler], type[AnyHandler]] = {Handler: BatchHandler, AsyncHandler: AsyncBatchHandler}
+def _batch_kind(kind: type[AnyHandler]) -> type[AnyHandler]:
+    """The class of the batch handlers of a client whose ordinary handlers have this class."""
+    return kind.batch_kind or (AsyncBatchHandler if issubclass(kind, AsyncHandler) else BatchHandler)
 
 
 class BatchDecorator(TaskDecorator):
@@ -200,7 +202,7 @@ class BatchDecorator(TaskDecorator):
                 "The logs of a batch handler cannot be captured: a call runs many tasks, and a log entry names none.",
                 hint="Remove capture_logs, and log the id of the task: item.ctx.task_id.",
             )
-        super().__init__(handlers, app, _KINDS[kind], hooks, batch=BatchBounds(size, wait), **options)
+        super().__init__(handlers, app, _batch_kind(kind), hooks, batch=BatchBounds(size, wait), **options)
         self._capture = None  # also if the app captures the logs of its handlers
 
 

@@ -8,7 +8,19 @@ import inspect
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypedDict, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypedDict,
+    Unpack,
+    cast,
+    overload,
+)
 
 import msgspec
 
@@ -156,6 +168,9 @@ class HandlerBase(Generic[P, R, C]):
     `P`: the parameters of the function without the context. `R`: the type of a task's result. `C`: what a direct call
     returns, which is `R`, or for a coroutine function a coroutine that returns `R`.
     """
+
+    batch_kind: ClassVar[type[AnyHandler] | None] = None
+    """The class of the batch handlers of the same client; None: BatchHandler or AsyncBatchHandler."""
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
 from dibs.redaction import redact_url
+from dibs.store.borrowed import BorrowedEngine
 from dibs.store.contract import Store, StoreClock
 
 
@@ -42,6 +43,19 @@ def open_isolated(connection: Any, clock: StoreClock) -> IsolatedStore:
         f"A {type(connection).__name__} is not a connection that dibs can use.",
         hint="Give a connection of sqlite3 or psycopg (sync or async).",
     )
+
+
+def borrowed_engine(name: str) -> BorrowedEngine:
+    """The engine of a BorrowedStore: "sqlite" or "postgresql"."""
+    if name == "sqlite":
+        from dibs.store.sqlite.borrowed import BorrowedSqlite
+
+        return BorrowedSqlite()
+    try:
+        from dibs.store.postgres.borrowed import BorrowedPostgres
+    except ImportError as error:
+        raise _without_psycopg(error) from None
+    return BorrowedPostgres()
 
 
 class IsolatedStore(Store, Protocol):
@@ -101,10 +115,14 @@ def _postgres(url: str, clock: StoreClock | None, migrate: bool) -> Store:
     try:
         from dibs.store.postgres.store import PostgresStore
     except ImportError as error:
-        raise InvalidValue(
-            f"PostgreSQL needs psycopg, which is not installed ({error}).", hint="pip install 'dibs[postgres]'"
-        ) from None
+        raise _without_psycopg(error) from None
     return PostgresStore(url, clock=clock, migrate=migrate)
+
+
+def _without_psycopg(error: ImportError) -> InvalidValue:
+    return InvalidValue(
+        f"PostgreSQL needs psycopg, which is not installed ({error}).", hint="pip install 'dibs[postgres]'"
+    )
 
 
 def _remote(url: str, api_key: str | None, clock: StoreClock | None) -> Store:

@@ -44,14 +44,7 @@ def _apply(connection: sqlite3.Connection, clock: StoreClock, note: OnMigration)
     connection.execute("PRAGMA busy_timeout = 30000")
     try:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(_TABLE)
-        todo = missing(KNOWN, applied(connection))  # another process may have migrated meanwhile
-        for migration in todo:
-            note(migration.name)
-            for statement in migration.statements():
-                connection.execute(statement)
-            row = (migration.version, migration.name, migration.compatible, clock())
-            connection.execute("INSERT INTO dibs_migrations VALUES (?, ?, ?, ?)", row)
+        todo = migrate_in_transaction(connection, clock, note)
         connection.execute("COMMIT")
         return todo
     except sqlite3.Error as error:
@@ -62,3 +55,16 @@ def _apply(connection: sqlite3.Connection, clock: StoreClock, note: OnMigration)
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         connection.execute("PRAGMA busy_timeout = 10000")
+
+
+def migrate_in_transaction(connection: sqlite3.Connection, clock: StoreClock, note: OnMigration) -> list[Migration]:
+    """Apply the missing migrations in the open transaction of the connection."""
+    connection.execute(_TABLE)
+    todo = missing(KNOWN, applied(connection))  # another process may have migrated meanwhile
+    for migration in todo:
+        note(migration.name)
+        for statement in migration.statements():
+            connection.execute(statement)
+        row = (migration.version, migration.name, migration.compatible, clock())
+        connection.execute("INSERT INTO dibs_migrations VALUES (?, ?, ?, ?)", row)
+    return todo

@@ -1,0 +1,1 @@
+"""The migrations of the Django app: one for each migration of dibs."""

@@ -1,0 +1,125 @@
+"""A task of dibs as a TaskResult of Django's task framework."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+from django.utils.timezone import make_naive
+
+from dibs.django.framework import DjangoTask, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from dibs.model.history import HistoryEntry
+from dibs.model.task import EXPIRED, LEASE_LOST, Event, Failure, State, Task
+
+BACKEND = "backend"
+"""The param with the alias of TASKS by which a task was enqueued."""
+
+RUN_AFTER = "run_after"
+"""The param with the time before which the task must not run, as it was given."""
+
+STATUSES = {
+    State.SCHEDULED: TaskResultStatus.READY,
+    State.BLOCKED: TaskResultStatus.READY,
+    State.PENDING: TaskResultStatus.READY,
+    State.CLAIMED: TaskResultStatus.RUNNING,
+    State.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    State.FAILED: TaskResultStatus.FAILED,
+    State.CANCELLED: TaskResultStatus.FAILED,
+}
+
+OWN_ERRORS = {LEASE_LOST: "dibs.ClaimLost", EXPIRED: "dibs.TaskExpired", "Cancel": "dibs.Cancel"}
+"""The exceptions for errors that dibs records itself, by their type."""
+
+
+def new_result(task: Any, alias: str, args: Sequence[Any], kwargs: Mapping[str, Any], result_id: str) -> Any:
+    """The result of a task that is being enqueued."""
+    return TaskResult(
+        task=task,
+        id=result_id,
+        status=TaskResultStatus.READY,
+        enqueued_at=None,
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=list(args),
+        kwargs=dict(kwargs),
+        backend=alias,
+        errors=[],
+        worker_ids=[],
+    )
+
+
+def result_of(record: Task, history: Sequence[HistoryEntry], result_id: str) -> Any:
+    """The result of a stored task. TaskResultDoesNotExist if the task was not enqueued by a backend."""
+    claims = [entry for entry in history if entry.event is Event.CLAIMED]
+    result = TaskResult(
+        task=task_of(record),
+        id=result_id,
+        status=STATUSES[record.state],
+        enqueued_at=moment(record.created_at),
+        started_at=moment(claims[0].at) if claims else None,
+        finished_at=None if record.finished_at is None else moment(record.finished_at),
+        last_attempted_at=moment(claims[-1].at) if claims else None,
+        args=record.params["args"],
+        kwargs=record.params["kwargs"],
+        backend=record.params[BACKEND],
+        errors=errors_of(record),
+        worker_ids=[entry.worker_id or "" for entry in claims],
+    )
+    object.__setattr__(result, "_return_value", record.raw_result)
+    return result
+
+
+def task_of(record: Task) -> Any:
+    """The Task of the framework with the options of this stored task."""
+    if BACKEND not in record.params:
+        raise TaskResultDoesNotExist(str(record.id))
+    task = resolve(record.type)
+    run_after = record.params.get(RUN_AFTER)
+    return task.using(
+        priority=record.priority,
+        queue_name=record.queue,
+        backend=record.params[BACKEND],
+        run_after=None if run_after is None else datetime.fromisoformat(run_after),
+    )
+
+
+def resolve(path: str) -> Any:
+    """The Task that a module of the project declares under this path. TaskResultDoesNotExist for anything else."""
+    try:
+        found = import_string(path)
+    except ImportError:
+        found = None
+    if not isinstance(found, DjangoTask):
+        raise TaskResultDoesNotExist(f"{path} is not a task of this project.")
+    return found
+
+
+def errors_of(record: Task) -> list[Any]:
+    """The error of the last attempt that failed."""
+    if record.error is None:
+        cancelled = record.state is State.CANCELLED
+        return [TaskError(exception_class_path="dibs.Cancel", traceback="The task was cancelled.")] if cancelled else []
+    return [error_of(record.error)]
+
+
+def error_of(failure: Failure) -> Any:
+    """The error as the framework has it. Its traceback names the module of the exception."""
+    return TaskError(exception_class_path=_class_path(failure), traceback=failure.traceback or failure.message)
+
+
+def _class_path(failure: Failure) -> str:
+    if failure.type in OWN_ERRORS:
+        return OWN_ERRORS[failure.type]
+    named = re.findall(rf"^((?:\w+\.)*){re.escape(failure.type)}(?=:|$)", failure.traceback or "", re.MULTILINE)
+    module = named[-1] if named else ""
+    return f"{module or 'builtins.'}{failure.type}"
+
+
+def moment(at: datetime) -> datetime:
+    """The time as the project has it: aware with USE_TZ, else naive in its time zone."""
+    return at.astimezone(UTC) if settings.USE_TZ else make_naive(at)

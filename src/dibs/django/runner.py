@@ -1,0 +1,114 @@
+"""Runs the tasks of Django's task framework: each is a handler of `app` whose name is the path of its function.
+
+A worker runs only tasks that a module of the project has declared: what the store names is never imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime
+from typing import Any
+
+from asgiref.sync import sync_to_async
+
+from dibs.django.backend import plain
+from dibs.django.client import app
+from dibs.django.framework import TaskContext, TaskResultStatus, task_backends, task_finished, task_started
+from dibs.django.results import BACKEND, error_of, moment, resolve, result_of
+from dibs.handlers.context import Context
+from dibs.handlers.endings import Permanent, describe, outcome_of
+from dibs.model.claim import Cancelled, Failed
+from dibs.model.history import HistoryEntry
+from dibs.model.task import Event
+
+
+def register(task: Any) -> None:
+    """Make the task known to the workers of this process."""
+    path = task.module_path
+    if path not in app.handlers:
+        function = run_async if inspect.iscoroutinefunction(task.func) else run
+        app.task(name=path, codec=None, register_schema=False)(function)
+
+
+def run(ctx: Context, **params: Any) -> Any:
+    """Run a task in this thread."""
+    attempt = DjangoAttempt(ctx, earlier_claims(ctx))
+    task_started.send(sender=attempt.sender, task_result=attempt.result)
+    try:
+        returned = attempt.returned(attempt.task.call(*attempt.arguments, **attempt.result.kwargs))
+    except BaseException as error:
+        if attempt.failed(error):
+            task_finished.send(sender=attempt.sender, task_result=attempt.result)
+        raise
+    task_finished.send(sender=attempt.sender, task_result=attempt.result)
+    return returned
+
+
+async def run_async(ctx: Context, **params: Any) -> Any:
+    """Run a coroutine function on the event loop."""
+    attempt = DjangoAttempt(ctx, await sync_to_async(earlier_claims)(ctx))
+    await task_started.asend(sender=attempt.sender, task_result=attempt.result)
+    try:
+        returned = attempt.returned(await attempt.task.acall(*attempt.arguments, **attempt.result.kwargs))
+    except BaseException as error:
+        if attempt.failed(error):
+            await task_finished.asend(sender=attempt.sender, task_result=attempt.result)
+        raise
+    await task_finished.asend(sender=attempt.sender, task_result=attempt.result)
+    return returned
+
+
+def earlier_claims(ctx: Context) -> list[HistoryEntry]:
+    """The claims of the task before this attempt; read only if there may be some."""
+    return [] if ctx.token == 1 else [each for each in app.history(ctx.task.id) if each.event is Event.CLAIMED]
+
+
+class DjangoAttempt:
+    """One attempt of a task, and its result as the task and the receivers of signals see it."""
+
+    def __init__(self, ctx: Context, claims: list[HistoryEntry]) -> None:
+        self._ctx = ctx
+        self.task = resolve(ctx.task.type)
+        self.sender = type(task_backends[ctx.task.params[BACKEND]])
+        self.result = result_of(ctx.task, claims, ctx.task.key or str(ctx.task.id))
+        now = moment(datetime.now(UTC))
+        if len(claims) < ctx.token:  # the store may show this claim already
+            self.result.worker_ids.append(ctx.claim.worker_id)
+        self._set(
+            status=TaskResultStatus.RUNNING,
+            started_at=self.result.started_at or now,
+            last_attempted_at=now,
+        )
+
+    @property
+    def arguments(self) -> list[Any]:
+        """The positional arguments of the call."""
+        context = [TaskContext(task_result=self.result)] if self.task.takes_context else []
+        return [*context, *self.result.args]
+
+    def returned(self, value: Any) -> Any:
+        """Record that the task returned this value. Returns the value as JSON."""
+        try:
+            normal = plain(value)
+        except (TypeError, ValueError) as error:  # would fail in the same way again
+            raise Permanent(f"The return value cannot be stored as JSON: {error}") from error
+        self._set(status=TaskResultStatus.SUCCESSFUL, finished_at=moment(datetime.now(UTC)), _return_value=normal)
+        return normal
+
+    def failed(self, error: BaseException) -> bool:
+        """Record that the task raised this error. False if the task is run again."""
+        outcome = outcome_of(error)
+        if not isinstance(outcome, (Failed, Cancelled)):
+            return False
+        self.result.errors.append(
+            error_of(describe(error.__cause__ or error if isinstance(error, Permanent) else error))
+        )
+        if isinstance(outcome, Failed) and not outcome.permanent and self._ctx.attempt < self._ctx.task.max_attempts:
+            self._set(status=TaskResultStatus.READY)
+            return False
+        self._set(status=TaskResultStatus.FAILED, finished_at=moment(datetime.now(UTC)))
+        return True
+
+    def _set(self, **changes: Any) -> None:
+        for name, value in changes.items():
+            object.__setattr__(self.result, name, value)
