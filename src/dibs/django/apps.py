@@ -9,7 +9,7 @@ from dibs.django import tables
 
 
 class DibsConfig(AppConfig):
-    """The app "dibs.django". It has no models: its migration makes the tables of dibs."""
+    """The app "dibs.django". The models are for the admin and have no tables; a migration makes those of dibs."""
 
     name = "dibs.django"
     label = "dibs"

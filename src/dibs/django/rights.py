@@ -6,8 +6,15 @@ from typing import Any
 
 from django.apps import apps
 
-SCOPES = {
-    "read": {"task": ("view",), "queue": ("view",), "workflow": ("view",), "schedule": ("view",), "limit": ("view",)},
+SCOPES: dict[str, dict[str, tuple[str, ...]]] = {
+    "read": {
+        "task": ("view",),
+        "queue": ("view",),
+        "workflow": ("view",),
+        "schedule": ("view",),
+        "worker": ("view",),
+        "limit": ("view",),
+    },
     "enqueue": {"task": ("change",), "workflow": ("change",), "schedule": ("change",)},
 }
 EVERY = "admin"

@@ -250,7 +250,7 @@ class StoreAdmin(admin.ModelAdmin):
 
 def client_of(request: Any) -> Dibs:
     """Return a client that signs the history with the name of the user."""
-    from dibs.django import app  # noqa: PLC0415
+    from dibs.django import app
 
     return app.signed(author(request.user))
 
