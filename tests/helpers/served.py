@@ -59,7 +59,7 @@ class ServerHost:
             yield place
         finally:
             del self._apps[name], self.services[place]
-            self._do(gate.service.stop())
+            self._do(_stop(gate.service))
 
     def close(self) -> None:
         """End the thread."""
@@ -89,3 +89,8 @@ class ServerHost:
         name, _, rest = scope["raw_path"].decode("latin-1").removeprefix("/").partition("/")
         raw = f"/{rest}".encode("latin-1")
         await self._apps[f"/{name}"]({**scope, "path": raw.decode("latin-1"), "raw_path": raw}, receive, send)
+
+
+async def _stop(service: Service) -> None:
+    await service.stop()
+    await service.store.close_async()

@@ -26,20 +26,35 @@ from dibs.wire.errors import RequestRefused
 
 
 def create_app(store: DatabaseStore, config: ServerConfig) -> Middleware:
-    """Create the ASGI application for a store."""
+    """Create the ASGI application for a store, which is closed at the end of the application's lifespan."""
     service = Service(store, config)
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
-        await service.start()
-        preparing = asyncio.create_task(asyncio.to_thread(rendering.prepare))
         try:
-            yield
+            async with running(service):
+                yield
         finally:
-            await service.stop()
-            await preparing
+            await store.close_async()
 
+    return application(service, lifespan)
+
+
+def application(service: Service, lifespan: Any = None) -> Middleware:
+    """Create the ASGI application of a service: all endpoints and pages, behind the middleware."""
     return Middleware(service, PathRouter([*ENDPOINTS, *PAGES], lifespan))
+
+
+@asynccontextmanager
+async def running(service: Service) -> AsyncIterator[None]:
+    """Run the background tasks of the service for the duration of the block."""
+    await service.start()
+    preparing = asyncio.create_task(asyncio.to_thread(rendering.prepare))
+    try:
+        yield
+    finally:
+        await service.stop()
+        await preparing
 
 
 RouteTarget = Endpoint | Page | PlainPage

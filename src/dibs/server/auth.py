@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dibs.model.key import UNKNOWN_KEY_DIGEST, ApiKey, Scope, matches, split
+from dibs.server.sign_in import SignedIn
 from dibs.store.contract import DatabaseStore
 from dibs.wire.errors import RequestRefused
 
@@ -21,34 +22,59 @@ FORGET_AFTER = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request: its key, and its signature for the history."""
+    """The caller of a request: its key or its user, and its signature for the history.
+
+    `user`: a user of the application in which the server is mounted. Without a key and a user the caller may do
+    everything: the server has no keys.
+    """
 
     key: ApiKey | None = None
     signature: str | None = None
+    user: SignedIn | None = None
+
+    @property
+    def rights(self) -> ApiKey | SignedIn | None:
+        """What grants the caller its scopes and queues; None for a caller that may do everything."""
+        return self.user if self.key is None else self.key
 
     @property
     def by(self) -> str | None:
         """The name of the caller in the history."""
-        if self.key is None:
-            return self.signature
-        return self.key.id if self.signature is None else f"{self.key.id}/{self.signature}"
+        name = self.key.id if self.key is not None else self.user.name if self.user is not None else None
+        return "/".join(part for part in (name, self.signature) if part is not None) or None
 
     @property
     def queues(self) -> tuple[str, ...] | None:
         """The queues that the caller may see; None for all."""
-        return None if self.key is None else self.key.queues
+        queues = None if self.rights is None else self.rights.queues
+        return None if queues is None else tuple(queues)
 
     def serves(self, queue: str) -> bool:
         """Return True if the caller may see tasks of this queue."""
-        return self.key is None or self.key.serves(queue)
+        return self.queues is None or queue in self.queues
+
+    def may(self, *scopes: Scope) -> bool:
+        """Return True if the caller has one of the scopes."""
+        return self.rights is None or any(self.rights.allows(scope) for scope in scopes)
+
+    def check_scopes(self, scopes: frozenset[Scope]) -> None:
+        """Raise RequestRefused if the caller has none of the scopes."""
+        if (rights := self.rights) is None or self.may(*scopes):
+            return
+        wanted, had = " or ".join(sorted(scopes)), ", ".join(sorted(rights.scopes)) or "none"
+        if self.key is None:
+            message, hint = f"This needs the scope {wanted}; you have {had}.", "Ask for it, or sign in as another user."
+        else:
+            message, hint = f"This needs a key with the scope {wanted}; this key has {had}.", "Use another key."
+        raise RequestRefused("forbidden", message, hint=hint)
 
     def check_queue(self, queue: str) -> None:
         """Raise RequestRefused if the caller may not use the queue."""
         if not self.serves(queue):
             raise RequestRefused(
                 "queue_not_allowed",
-                f"This key may not use queue {queue!r}.",
-                hint=f"Its queues are: {', '.join(self.queues or ())}.",
+                f"{'You' if self.key is None else 'This key'} may not use queue {queue!r}.",
+                hint=f"{'Your' if self.key is None else 'Its'} queues are: {', '.join(self.queues or ())}.",
             )
 
     def narrow(self, queues: Sequence[str] | None) -> Sequence[str] | None:
@@ -60,11 +86,12 @@ class Caller:
         return queues
 
     def check_whole_store(self) -> None:
-        """Raise RequestRefused if the key is limited to queues."""
+        """Raise RequestRefused if the caller is limited to queues."""
         if self.queues is not None:
+            limited = "you are" if self.key is None else "the key is"
             raise RequestRefused(
                 "key_limited_to_queues",
-                "This action concerns the whole store, and the key is limited to some queues.",
+                f"This action concerns the whole store, and {limited} limited to some queues.",
                 hint="Use a key without a limit to queues.",
             )
 
@@ -164,14 +191,3 @@ def _live(cached: _CachedKey) -> bool:
     assert key is not None
     left = key.seconds_left
     return key.live and (left is None or left > time.monotonic() - cached.read_at)
-
-
-def missing(scopes: frozenset[Scope], key: ApiKey) -> RequestRefused | None:
-    """Return the refusal if the key has none of the scopes; None if it has one."""
-    if any(key.allows(scope) for scope in scopes):
-        return None
-    wanted = " or ".join(sorted(scopes))
-    had = ", ".join(sorted(key.scopes))
-    return RequestRefused(
-        "forbidden", f"This needs a key with the scope {wanted}; this key has {had}.", hint="Use another key."
-    )

@@ -96,7 +96,7 @@ class Middleware:
             return RequestRefused(
                 "unknown_host",
                 "The Host header is not a name of this server.",
-                hint="Start the server with --allowed-host NAME to accept it.",
+                hint="Start the server with --allowed-host NAME to accept it; mounted: allowed_hosts=[NAME].",
             )
         if scope["method"] not in SAFE_METHODS and _is_foreign(scope, host):
             return RequestRefused("wrong_origin", "The request comes from a page of another site.")

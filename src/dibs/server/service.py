@@ -13,10 +13,10 @@ from typing import Any
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.json_values import check_name
 from dibs.model.claim import Finished
+from dibs.model.key import ApiKey, split
 from dibs.model.key import Scope as KeyScope
-from dibs.model.key import split
 from dibs.observe.metered import counted
-from dibs.server.auth import Caller, KeyCache, missing
+from dibs.server.auth import Caller, KeyCache
 from dibs.server.coalescing import CoalescedRequests
 from dibs.server.config import ServerConfig
 from dibs.server.events import EventFeed
@@ -24,6 +24,7 @@ from dibs.server.http import AsgiScope, header
 from dibs.server.liveness import Liveness
 from dibs.server.long_poll import LongPolls
 from dibs.server.rate_limits import FailedAuthLimits, RateLimits
+from dibs.server.sign_in import SignIn
 from dibs.server.statistics.live_stats import LiveStats
 from dibs.server.statistics.store_metrics import MetricsPages
 from dibs.server.upkeep import ServerUpkeep
@@ -43,12 +44,13 @@ FAILURE_LOG_INTERVAL = 10.0
 
 
 class Service:
-    """The shared state of one server process."""
+    """The shared state of one server process. `sign_in`: that of the application in which the server is mounted."""
 
-    def __init__(self, store: DatabaseStore, config: ServerConfig) -> None:
+    def __init__(self, store: DatabaseStore, config: ServerConfig, sign_in: SignIn | None = None) -> None:
         store = counted(store)
         self.store = store
         self.config = config
+        self.sign_in = sign_in
         self.process = secrets.token_hex(8)
         self.key_cache = KeyCache(store)
         self.rate_limits = RateLimits(store)
@@ -80,7 +82,7 @@ class Service:
         self.live_stats.close()
 
     async def stop(self) -> None:
-        """Stop the background tasks and close the store."""
+        """Stop the background tasks. The store stays open."""
         self.stop_waiting()
         await self.long_polls.closed()
         await self.feed.closed()
@@ -90,16 +92,22 @@ class Service:
         await asyncio.gather(*self._background, self._upkeep.stop(), self.liveness.stop(), return_exceptions=True)
         with contextlib.suppress(DibsError):
             await self._write_used_keys()
-        await self.store.close_async()
 
     async def admit(self, scope: AsgiScope, scopes: frozenset[KeyScope]) -> Caller:
         """Authenticate the caller: check the key, then the rate limit, then the scopes."""
         if not scopes:
             return Caller()
-        signature = _signature(header(scope, b"x-dibs-signature"))
-        if not self.config.keys:
-            return Caller(signature=signature)
-        text = _key_text(scope)
+        signature, text = _signature(header(scope, b"x-dibs-signature")), _key_text(scope)
+        if self.sign_in is not None and split(text) is None:
+            caller = Caller(user=await self.sign_in.check(scope), signature=signature)
+        elif self.config.keys:
+            caller = Caller(await self._check_key(scope, text), signature)
+        else:
+            caller = Caller(signature=signature)
+        caller.check_scopes(scopes)
+        return caller
+
+    async def _check_key(self, scope: AsgiScope, text: str | None) -> ApiKey:
         address = (scope.get("client") or ("",))[0]
         if self.failed_auth.blocked(address) and not self.key_cache.trusts(text):
             raise self.failed_auth.refusal(address)
@@ -110,9 +118,7 @@ class Service:
             raise _unauthorized(text)
         scope["dibs.key"] = key.id  # for the access log
         await self.rate_limits.spend(key)
-        if (refusal := missing(scopes, key)) is not None:
-            raise refusal
-        return Caller(key, signature)
+        return key
 
     def finalize(self, workflow_id: int) -> None:
         """Finalize a workflow without open steps: HTTP clients leave this to the server."""
@@ -125,10 +131,13 @@ class Service:
                 self.finalize(answer.finalize)
 
     async def check_still_admitted(self, scope: AsgiScope, caller: Caller) -> None:
-        """Raise RequestRefused if the key of the caller was revoked or has expired while it waited."""
+        """Raise RequestRefused if the key of the caller was revoked or has expired while it waited, or if its user is
+        signed out or has other rights."""
         text = _key_text(scope)
         if caller.key is not None and await self.key_cache.find(text) is None:
             raise _unauthorized(text)
+        if caller.user is not None and self.sign_in is not None:
+            await self.sign_in.check_unchanged(scope, caller.user)
 
     def log_failure(self, error: StoreError) -> None:
         """Log why valid requests fail, at most once in FAILURE_LOG_INTERVAL seconds."""

@@ -15,6 +15,7 @@ from typing import Any
 from dibs.server.endpoint import Call, endpoint
 from dibs.server.http import JSON, encode, header, send_bytes
 from dibs.server.openapi.document import describe
+from dibs.server.prefix import add_prefix, prefix
 
 TAG = "description"
 HTML = (b"content-type", b"text/html; charset=utf-8")
@@ -29,18 +30,19 @@ def description() -> dict[str, Any]:
     return describe(ALL_ENDPOINTS)
 
 
-@cache
-def document() -> bytes:
-    """Return the OpenAPI document as JSON."""
-    return encode(description())
+@lru_cache(8)  # a client may choose a part of the prefix, so the number of cached documents must be limited
+def document(root: str = "") -> bytes:
+    """Return the OpenAPI document as JSON, for a server under the prefix `root`."""
+    about = description()
+    return encode({**about, "servers": [{**about["servers"][0], "url": root or "/"}]})
 
 
 @lru_cache(8)  # a client chooses the host name, so the number of cached pages must be limited
-def page(origin: str) -> bytes:
-    """Return the OpenAPI document as an HTML page, with `origin` (scheme and host) in its examples."""
+def page(origin: str, root: str = "") -> bytes:
+    """Return the OpenAPI document as an HTML page, with `origin` (scheme and host) and `root` in its examples."""
     from dibs.server.openapi.reference import render  # noqa: PLC0415 - only this page needs jinja2
 
-    return render(description(), origin).encode()
+    return add_prefix(render(description(), origin + root).encode(), root)
 
 
 @cache
@@ -52,7 +54,7 @@ def stylesheet() -> bytes:
 @endpoint("GET", "/api/openapi.json", tag=TAG, answers={200: (dict[str, Any], "The document.")})
 async def openapi(call: Call) -> None:
     """Read the OpenAPI 3.1 document of this API."""
-    await send_bytes(call.http[2], 200, await asyncio.to_thread(document), (JSON,))
+    await send_bytes(call.http[2], 200, await asyncio.to_thread(document, prefix(call.http[0])), (JSON,))
 
 
 @endpoint("GET", "/api/docs", tag=TAG, media="text/html", answers={200: (str, "The page.")})
@@ -60,7 +62,7 @@ async def docs(call: Call) -> None:
     """Read the HTML reference of this API."""
     scope, _, send = call.http
     host = (header(scope, b"host") or b"").decode("latin-1")
-    content = await asyncio.to_thread(page, f"{scope['scheme']}://{host}")
+    content = await asyncio.to_thread(page, f"{scope['scheme']}://{host}", prefix(scope))
     await send_bytes(send, 200, content, (HTML,))
 
 

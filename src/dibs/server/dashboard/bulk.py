@@ -15,7 +15,6 @@ from dibs.batch_size import BatchSize
 from dibs.model.key import Scope
 from dibs.model.search import TaskSearch, TaskSummary
 from dibs.model.task import CANCELLABLE, RETRYABLE, State
-from dibs.server.auth import missing
 from dibs.server.dashboard.page import PageRequest, PageResult, page, wants_json
 from dibs.server.dashboard.search import TaskQuery, search_tasks
 from dibs.store.operation import Operation
@@ -157,9 +156,7 @@ def _operation(request: PageRequest, action: Action, ids: list[int], state: Stat
 
 def _check_scope(request: PageRequest, action: Action) -> None:
     """Check the scopes that the API requires: `enqueue` to retry and cancel, `admin` to redrive and discard."""
-    key = request.caller.key
-    if key is not None and (refusal := missing(frozenset({NEEDS[action]}), key)) is not None:
-        raise refusal
+    request.caller.check_scopes(frozenset({NEEDS[action]}))
 
 
 def summarize(action: Action, done: BatchResult) -> str:

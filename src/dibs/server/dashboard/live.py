@@ -69,13 +69,13 @@ class _StatsStream(EventStream):
         return b"event: stats\ndata: %b\n\n" % encode(to_json(self._stats, self._request.caller))
 
     async def still_admitted(self) -> bool:
-        """Return False if the session has ended, or if its key has other queues than at the start of the stream."""
+        """Return False if the session has ended, or if it has other rights than at the start of the stream."""
         try:
             visitor = await session.identify(self._request.service, self._request.http[0])
         except StoreError:  # while the database is unavailable, there is nothing to send either
             return True
         caller = visitor.caller
-        return caller is not None and caller.queues == self._request.caller.queues
+        return caller is not None and caller.rights == self._request.caller.rights
 
 
 PAGES = [live]

@@ -15,7 +15,7 @@ import msgspec
 
 from dibs.errors import DibsError, StoreError
 from dibs.model.key import Scope as KeyScope
-from dibs.server.auth import Caller, missing
+from dibs.server.auth import Caller
 from dibs.server.dashboard import session
 from dibs.server.dashboard.rendering import HTML, render
 from dibs.server.dashboard.session import Visitor
@@ -32,7 +32,9 @@ from dibs.server.http import (
     send_bytes,
     send_error,
 )
+from dibs.server.prefix import add_prefix, prefix
 from dibs.server.service import Service
+from dibs.server.sign_in import unauthorized
 from dibs.wire.errors import RequestRefused, headers_of, status_of
 
 NOTICE = "dibs_notice"
@@ -48,11 +50,12 @@ JSON = (b"content-type", b"application/json")
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    """The HTTP response of a page."""
+    """The HTTP response of a page. `leaves`: it redirects to a page outside of the dashboard."""
 
     body: bytes
     status: int = 200
     headers: Headers = (HTML,)
+    leaves: bool = False
 
 
 @dataclass(slots=True)
@@ -67,9 +70,8 @@ class PageRequest(Call):
         self.version = self.service.live_stats.version(self.caller.queues)
 
     def may(self, *scopes: KeyScope) -> bool:
-        """Return True if the key has one of the scopes. Actions that the key's scopes do not allow are hidden."""
-        key = self.caller.key
-        return key is None or any(key.allows(scope) for scope in scopes)
+        """Return True if the caller has one of the scopes. Actions that the scopes do not allow are hidden."""
+        return self.caller.may(*scopes)
 
     def render(self, template: str, status: int = 200, **context: Any) -> PageResult:
         """Render a template with the context that all pages share."""
@@ -84,6 +86,11 @@ class PageRequest(Call):
     def redirect_with_notice(self, path: str, notice: str | None = None) -> PageResult:
         """Redirect to another page, which shows the notice."""
         return redirect(path, (session.cookie(self.http[0], NOTICE, quote(notice[:300]), 30),) if notice else ())
+
+    @property
+    def prefix(self) -> str:
+        """The path under which the server is mounted, for scripts and sample commands."""
+        return prefix(self.http[0])
 
     @property
     def path_now(self) -> str:
@@ -142,18 +149,14 @@ class Page:
                 service.log_failure(error)
             content = await _error_page(service, visitor or session.anonymous(), error, (scope, receive, send))
         if content is not None:
-            await send_bytes(send, content.status, content.body, content.headers)
+            await _send(scope, send, content)
 
     async def _answer(self, request: PageRequest) -> PageResult | None:
         scope, receive, _ = request.http
         if self.scopes and request.visitor.caller is None:
-            return _redirect_to_signin(scope)
-        if (
-            self.scopes
-            and (key := request.caller.key) is not None
-            and (refusal := missing(self.scopes, key)) is not None
-        ):
-            raise refusal
+            return _redirect_to_signin(request)
+        if self.scopes:
+            request.caller.check_scopes(self.scopes)
         if self.method in UNSAFE:
             given = _pairs(await read_body(scope, receive), "form")
             _check_token(request, given)
@@ -173,6 +176,14 @@ def page(
     return declare
 
 
+async def _send(scope: AsgiScope, send: Send, content: PageResult) -> None:
+    """Send the result. Its links and redirects lead to the paths of a server at the root: under a prefix, add it."""
+    root = "" if content.leaves else prefix(scope)
+    headers = [(name, root.encode() + value if name == b"location" else value) for name, value in content.headers]
+    body = add_prefix(content.body, root) if HTML in content.headers else content.body
+    await send_bytes(send, content.status, body, tuple(headers))
+
+
 class NameForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A form with a name. In a path, a browser would resolve a name such as `..`."""
 
@@ -189,11 +200,23 @@ def wants_json(scope: AsgiScope) -> bool:
     return (header(scope, b"accept") or b"").startswith(b"application/json")
 
 
-def _redirect_to_signin(scope: AsgiScope) -> PageResult:
+def _redirect_to_signin(request: PageRequest) -> PageResult:
+    scope = request.http[0]
     if wants_json(scope) or (header(scope, b"accept") or b"").startswith(b"text/event-stream"):
         raise RequestRefused("unauthorized", "The session has ended.", hint="Reload the page to sign in.")
     path = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+    if request.service.sign_in is not None:
+        return leave_to_sign_in(request, path if scope["method"] == "GET" else "/")
     return redirect("/signin" if path == "/" or scope["method"] != "GET" else f"/signin?next={quote(path, safe='')}")
+
+
+def leave_to_sign_in(request: PageRequest, path: str) -> PageResult:
+    """Redirect to the sign-in page of the application around the server, which returns to the path."""
+    scope, sign_in = request.http[0], request.service.sign_in
+    address = None if sign_in is None else sign_in.address(scope, prefix(scope) + path)
+    if address is None:
+        raise unauthorized()
+    return PageResult(b"", 303, ((b"location", address.encode()),), leaves=True)
 
 
 def _check_token(request: PageRequest, given: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from dibs.model.key import ApiKey, split
 from dibs.server.auth import Caller
 from dibs.server.http import AsgiScope, header
+from dibs.server.prefix import prefix
 from dibs.server.service import Service
 from dibs.wire.errors import RequestRefused
 
@@ -34,8 +35,11 @@ class Visitor:
 
     @property
     def csrf(self) -> str:
-        """The CSRF token that every form of this visitor must contain."""
-        return hmac.new(self.token.encode(), b"dibs csrf", hashlib.sha256).hexdigest()
+        """The CSRF token that every form of this visitor must contain. A form that was rendered for another user of the
+        application around the server is not valid any more."""
+        user = self.caller.user if self.caller is not None else None
+        name = "" if user is None or user.name is None else user.name
+        return hmac.new(self.token.encode(), b"dibs csrf" + name.encode(), hashlib.sha256).hexdigest()
 
     def proves(self, given: str | None) -> bool:
         """Return True if the CSRF token of a form is valid."""
@@ -48,13 +52,18 @@ def anonymous() -> Visitor:
 
 
 async def identify(service: Service, scope: AsgiScope) -> Visitor:
-    """Return the visitor of a request. On a server without keys, all visitors are signed in."""
-    token = cookies(scope).get(_name(scope))
+    """Return the visitor of a request. On a server without keys, all visitors are signed in. If the application around
+    the server has its own sign-in, the cookie is only the source of the CSRF token."""
+    token, is_new = cookies(scope).get(_name(scope)), False
     if token is None or not 32 <= len(token) <= 64 or not token.isascii():
-        token = secrets.token_urlsafe(32)
-        return Visitor(token, None if service.config.keys else Caller(signature="dashboard"), is_new=True)
+        token, is_new = secrets.token_urlsafe(32), True
+    if service.sign_in is not None:
+        user = await service.sign_in.user(scope)
+        return Visitor(token, None if user is None else Caller(None, "dashboard", user), is_new)
     if not service.config.keys:
-        return Visitor(token, Caller(signature="dashboard"))
+        return Visitor(token, Caller(signature="dashboard"), is_new)
+    if is_new:
+        return Visitor(token, None, is_new)
     session = await service.store.run_async(service.store.keys.get_session(_digest(token)))
     key = None if session is None else await service.key_cache.of_id(session.key_id)
     if key is None:
@@ -94,7 +103,7 @@ def session_cookie(scope: AsgiScope, token: str | None) -> tuple[bytes, bytes]:
 def cookie(scope: AsgiScope, name: str, value: str, lifetime: int) -> tuple[bytes, bytes]:
     """Return the header of a cookie that scripts cannot read and other sites cannot send with a form."""
     secure = "; Secure" if scope.get("scheme") == "https" else ""
-    text = f"{name}={value}; Path=/; Max-Age={lifetime}; HttpOnly; SameSite=Lax{secure}"
+    text = f"{name}={value}; Path={prefix(scope) or '/'}; Max-Age={lifetime}; HttpOnly; SameSite=Lax{secure}"
     return b"set-cookie", text.encode()
 
 

@@ -7,8 +7,8 @@ import msgspec
 from dibs.errors import DibsError
 from dibs.model.key import Scope
 from dibs.server.dashboard import session
-from dibs.server.dashboard.page import PageRequest, PageResult, page, redirect
-from dibs.wire.errors import status_of
+from dibs.server.dashboard.page import PageRequest, PageResult, leave_to_sign_in, page, redirect
+from dibs.wire.errors import RequestRefused, status_of
 
 
 class SignInQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,12 +32,15 @@ async def signin_page(request: PageRequest) -> PageResult:
     """Render the form for the key."""
     if request.visitor.caller is not None:
         return redirect(_local_path(request.query.next))
+    if request.service.sign_in is not None:
+        return leave_to_sign_in(request, _local_path(request.query.next))
     return request.render("signin.html", next=_local_path(request.query.next), problem=None)
 
 
 @page("POST", "/signin", form=SignInForm)
 async def sign_in(request: PageRequest) -> PageResult:
     """Sign in with a new cookie. A cookie that was set before the sign-in is not reused."""
+    _check_own_sign_in(request)
     scope = request.http[0]
     try:
         key, token = await session.sign_in(request.service, scope, request.body.key.strip())
@@ -56,8 +59,15 @@ async def sign_in(request: PageRequest) -> PageResult:
 @page("POST", "/signout")
 async def sign_out(request: PageRequest) -> PageResult:
     """Sign out and return to the sign-in page."""
+    _check_own_sign_in(request)
     await session.sign_out(request.service, request.visitor)
     return redirect("/signin", (session.session_cookie(request.http[0], None),))
+
+
+def _check_own_sign_in(request: PageRequest) -> None:
+    """Refuse keys and sign-outs if users sign in to the application around the server."""
+    if request.service.sign_in is not None:
+        raise RequestRefused("not_found", "This dashboard uses the sign-in of the application around it.")
 
 
 def _local_path(path: str) -> str:

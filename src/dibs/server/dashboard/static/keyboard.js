@@ -1,5 +1,7 @@
 // Keyboard shortcuts: open pages, move through tables, select and open rows.
 
+import { prefix } from "./prefix.js";
+
 let going = false;
 
 export function startKeyboard() {
@@ -29,7 +31,7 @@ function press(key) {
 function search() {
   const field = document.querySelector("[data-search]");
   if (field) field.focus();
-  else location.assign("/tasks#search");
+  else location.assign(`${prefix}/tasks#search`);
 }
 
 function help() {

@@ -3,6 +3,8 @@
 // Parts of a page that may change have the attribute `data-live` and an id. A page that draws by itself (the charts of
 // the overview) listens to "dibs:stats" on the document.
 
+import { prefix } from "./prefix.js";
+
 const MIN_INTERVAL = 1500; // minimum milliseconds between two fetches
 const RATIO = 10; // and at least ten times the duration of the last fetch
 const RESTLESS_INTERVAL = 3000; // milliseconds after which the page is fetched although no task changed
@@ -30,7 +32,7 @@ export function startLive() {
 }
 
 function connect(sign) {
-  const source = new EventSource("/live");
+  const source = new EventSource(`${prefix}/live`);
   source.addEventListener("open", () => {
     openedAt = performance.now();
     show(sign, "on", "live");

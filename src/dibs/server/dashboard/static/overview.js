@@ -1,6 +1,7 @@
 // The overview page: figures that follow the live statistics, and charts.
 
 import { Chart, amount, duration } from "./chart.js";
+import { prefix } from "./prefix.js";
 
 const OPEN = ["claimed", "pending", "scheduled", "blocked"]; // unfinished states, shown by default
 const FINISHED = ["failed", "cancelled", "completed"];
@@ -34,7 +35,7 @@ function make(name, series, options) {
 async function load() {
   loadedAt = performance.now();
   try {
-    const response = await fetch(`/charts?window=${place.dataset.window}`, { headers: { Accept: "application/json" } });
+    const response = await fetch(`${prefix}/charts?window=${place.dataset.window}`, { headers: { Accept: "application/json" } });
     if (response.ok) show(await response.json());
   } catch {
     // the status in the corner shows that there is no connection
