@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Any, TypeVar
+
+from dibs.server.stop_signals import on_stop_signal
 
 T = TypeVar("T")
 
@@ -25,19 +27,21 @@ _EVENT = b"\ndata:"
 
 
 class BridgedApplication:
-    """An ASGI application that runs in a thread. `application`: also the context manager that starts and stops it."""
+    """An ASGI application that runs in a thread, for as long as `lifespan` is entered there."""
 
-    def __init__(self, application: Any) -> None:
+    def __init__(self, application: Any, lifespan: AbstractAsyncContextManager[Any]) -> None:
         self._application = application
+        self._lifespan = lifespan
         self._loop = asyncio.new_event_loop()
+        self._streams: set[Exchange] = set()
+        self._signals: AbstractContextManager[None] | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, name="dibs-dashboard", daemon=True)
 
     def start(self) -> None:
         """Start the thread and the application. An error of the start stops the thread."""
         self._thread.start()
-        manager: AbstractAsyncContextManager[Any] = self._application
         try:
-            self.run(manager.__aenter__(), START_SECONDS)
+            self.run(_entered(self._lifespan), START_SECONDS)
         except BaseException:
             self._end_thread()
             raise
@@ -45,8 +49,13 @@ class BridgedApplication:
     def stop(self) -> None:
         """Stop the application and the thread."""
         with contextlib.suppress(TimeoutError):
-            self.run(self._application.__aexit__(None, None, None), STOP_SECONDS)
+            self.run(_left(self._lifespan), STOP_SECONDS)
         self._end_thread()
+
+    def abandon(self) -> None:
+        """Stop the thread at the end of the process, when Python starts no threads for the application any more."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(STOP_SECONDS)
 
     def ask(self, scope: dict[str, Any], body: bytes) -> Exchange:
         """Begin a request."""
@@ -62,11 +71,35 @@ class BridgedApplication:
         """Run a coroutine on the loop, and await its result on another loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
+    @contextmanager
+    def streaming(self, exchange: Exchange) -> Iterator[None]:
+        """End the stream at a signal to stop: the ASGI server around Django waits for open streams."""
+        if self._signals is None and threading.current_thread() is threading.main_thread():
+            self._signals = on_stop_signal(self._end_streams)
+            self._signals.__enter__()  # until the end of the process
+        self._streams.add(exchange)
+        try:
+            yield
+        finally:
+            self._streams.discard(exchange)
+
+    def _end_streams(self) -> None:
+        for exchange in list(self._streams):
+            self._loop.call_soon_threadsafe(exchange.end)
+
     def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+async def _entered(lifespan: AbstractAsyncContextManager[Any]) -> None:
+    await lifespan.__aenter__()
+
+
+async def _left(lifespan: AbstractAsyncContextManager[Any]) -> None:
+    await lifespan.__aexit__(None, None, None)
 
 
 class Exchange:
@@ -105,15 +138,23 @@ class Exchange:
 
     async def follow(self) -> AsyncIterator[bytes]:
         """Yield the parts of a stream for STREAM_SECONDS, on the event loop of Django."""
-        ends_at = asyncio.get_running_loop().time() + STREAM_SECONDS
-        try:
-            while (left := ends_at - asyncio.get_running_loop().time()) > 0:
-                part = await self._bridge.run_async(self._part(left))
-                if part is None:
-                    return
-                yield part
-        finally:
-            await self._bridge.run_async(self._leave())
+        now = asyncio.get_running_loop().time
+        ends_at = now() + STREAM_SECONDS
+        with self._bridge.streaming(self):
+            try:
+                while (left := ends_at - now()) > 0:
+                    part = await self._bridge.run_async(self._part(left))
+                    if part is None:
+                        return
+                    yield part
+            finally:
+                await self._bridge.run_async(self._leave())
+
+    def end(self) -> None:
+        """End the stream. Called on the loop of the application."""
+        if self._messages.full():
+            self._messages.get_nowait()
+        self._messages.put_nowait(None)
 
     async def _receive(self) -> dict[str, Any]:
         if self._body is not None:
@@ -138,17 +179,15 @@ class Exchange:
 
     async def _collect_event(self) -> bytes:
         received = b""
-        ends_at = self._bridge_time() + POLL_SECONDS
-        while _EVENT not in received and (left := ends_at - self._bridge_time()) > 0:
+        now = asyncio.get_running_loop().time
+        ends_at = now() + POLL_SECONDS
+        while _EVENT not in received and (left := ends_at - now()) > 0:
             part = await self._part(left)
             if part is None:
                 break
             received += part
         await self._leave()
         return received
-
-    def _bridge_time(self) -> float:
-        return asyncio.get_running_loop().time()
 
     async def _leave(self) -> None:
         """Tell the application that the browser is gone, and drop the rest of the answer."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -117,21 +119,34 @@ def _bridge() -> BridgedApplication:
     with _lock:
         found = _running.get((os.getpid(), url))
         if found is None:
-            found = BridgedApplication(_server(url))
+            found = BridgedApplication(*_server(url))
             found.start()
             _running[os.getpid(), url] = found
         return found
 
 
-def _server(url: str) -> Any:
-    from dibs import asgi
+def _server(url: str) -> tuple[Any, AbstractAsyncContextManager[None]]:
+    """Return the dashboard of a store as an ASGI application, and what starts and stops it."""
+    from dibs.asgi import server
     from dibs.server.sign_in import SignedIn
 
     async def sign_in(request: Any) -> SignedIn | None:
         rights = request.scope[USER]
         return None if rights is None else SignedIn(rights[0], name=rights[1])
 
-    return asgi.server(Dibs(url, migrate=False), sign_in=sign_in, upkeep=False)
+    client = Dibs(url, migrate=False)
+    application = server(client, sign_in=sign_in, upkeep=False)
+    return application, _open(application, client)
+
+
+@asynccontextmanager
+async def _open(application: Any, client: Dibs) -> AsyncIterator[None]:
+    """Run the dashboard, and close its connections at the end."""
+    try:
+        async with application:
+            yield
+    finally:
+        await client._store.close_async()
 
 
 def _is_script(request: Any) -> bool:
@@ -146,4 +161,8 @@ def _login_url() -> str:
         return str(settings.LOGIN_URL)
 
 
-atexit.register(close)
+@atexit.register
+def _abandon() -> None:
+    for (process, _), bridge in _running.items():
+        if process == os.getpid():
+            bridge.abandon()
