@@ -30,6 +30,11 @@ def drop(alias: str) -> None:
         _store(alias).drop()
 
 
+def empty(alias: str) -> None:
+    """Delete everything that is in the tables."""
+    _store(alias).empty()
+
+
 def after_migrate(*, using: str, plan: Sequence[tuple[Any, bool]] | None = None, **_: Any) -> None:
     """Bring the tables up to date after each `migrate`, also where the migration of the app is recorded as applied, or
     tests run without migrations. After a flush in a test run (TransactionTestCase), empty them."""
@@ -42,7 +47,7 @@ def after_migrate(*, using: str, plan: Sequence[tuple[Any, bool]] | None = None,
 def _empty_after_flush(alias: str) -> None:
     """A flush sends the signal without a plan. Only in a test run, so that no other sender can delete tasks."""
     if alias in _used() and hasattr(mail, "outbox") and not _store(alias).missing_migrations():
-        _store(alias).empty()
+        empty(alias)
 
 
 def _used() -> set[str]:
