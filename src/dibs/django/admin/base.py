@@ -148,7 +148,8 @@ class StoreAdmin(admin.ModelAdmin):
 
     def _show_object(self, request: Any, key: Any) -> Any:
         page = self.read_object(request, client_of(request), key)
-        actions = [each for each in self._allowed(request, self.store_actions) if each.applies(page.subject)]
+        allowed = [] if page.subject is None else self._allowed(request, self.store_actions)
+        actions = [each for each in allowed if each.applies(page.subject)]
         context = self._context(request, page.title, page=page, actions=actions, key=key, **page.context)
         return TemplateResponse(request, page.template, context)
 

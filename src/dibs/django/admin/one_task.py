@@ -180,7 +180,7 @@ def _logs(app: Dibs, task: model.Task, after: str | None) -> Iterator[PageSectio
     """Yield the log lines of the newest attempt, or those after the line `after`."""
     which = LogFilter(after=after or f"{max(task.token - 1, 0)}-999999999", limit=LOG_LINES)
     page: LogPage = app._run(app._store.logs.log_page(task.id, which))
-    first = format_html('<a href="?logs=0-0#logs">From the first line</a>')
+    first = link("?logs=0-0#logs", "From the first line")
     if page.lines:
         shown = "\n".join(f"{each.at:%H:%M:%S.%f} {each.level:<8} {each.message}" for each in page.lines)
         more = f"?logs={page.lines[-1].id}#logs"

@@ -65,7 +65,7 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
-    """The page of an object. `subject`: the object, by which actions decide whether they apply."""
+    """The page of an object. `subject`: the object, by which actions decide whether they apply; None: no actions."""
 
     title: str
     subject: Any

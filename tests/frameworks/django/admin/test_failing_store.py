@@ -1,0 +1,38 @@
+"""A store that does not answer, or has no tables: the page says so, and the rest of the admin works."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from django.test import Client, override_settings
+
+from dibs.django import app, tables
+from tests.frameworks.django.admin.conftest import at
+from tests.frameworks.django.admin.pages import KINDS, address, read
+
+
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_database_without_tables_is_explained(site: str, root: Client, kind: str) -> None:
+    tables.drop(site)
+    try:
+        page = read(root, address(kind), 503)
+        assert ("cannot be read" in page, "manage.py migrate" in page) == (True, True)
+        assert root.get("/admin/").status_code == 200
+        answer = root.post(address(kind), {"action": "retry", "_selected_action": ["1"], "sure": "yes"}, follow=True)
+        assert answer.status_code == 503
+    finally:
+        tables.create(site)
+
+
+def test_a_server_that_does_not_answer_is_explained(site: str, root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"http://127.0.0.1:{closed_port()}"
+    with override_settings(TASKS=at(url)):
+        assert "cannot be read" in read(root, address("queue"), 503)
+        app.close()
