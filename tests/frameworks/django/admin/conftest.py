@@ -22,6 +22,16 @@ def at(url: str) -> dict[str, Any]:
     return {"default": {**DEFAULTS, "OPTIONS": {"url": url}}}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A server has one engine behind it: what differs between engines differs over Django's own connection."""
+    items[:] = [item for item in items if not {"served", "postgres"} <= _params(item)]
+
+
+def _params(item: pytest.Item) -> set[str]:
+    callspec = getattr(item, "callspec", None)
+    return set() if callspec is None else {each for each in callspec.params.values() if isinstance(each, str)}
+
+
 @pytest.fixture
 def site(alias: str) -> Iterator[str]:
     """The admin of a project without users; the alias of its database."""
