@@ -12,7 +12,7 @@ import django
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.apps import apps
 from django.conf import settings
-from django.db import close_old_connections, connections
+from django.db import connections
 
 
 def set_up() -> None:
@@ -23,7 +23,9 @@ def set_up() -> None:
 
 def around(context: Any, call_next: Callable[[], Any]) -> Any:
     """Middleware of plain handlers: close connections that are too old or broken, as Django does around a request."""
-    _begin()
+    close_old_connections()
+    if settings.DEBUG:
+        empty_query_logs()
     try:
         return call_next()
     finally:
@@ -40,12 +42,19 @@ async def around_async(context: Any, call_next: Callable[[], Any]) -> Any:
             await sync_to_async(connections.close_all)()
 
 
-def _begin() -> None:
-    close_old_connections()
-    if settings.DEBUG:
-        for connection in connections.all(initialized_only=True):
-            if not connection.force_debug_cursor:  # set by assertNumQueries
-                connection.queries_log.clear()
+def close_old_connections() -> None:
+    """What Django does around a request, but not with a connection in a transaction: a test that runs tasks itself has
+    begun it."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
+
+
+def empty_query_logs() -> None:
+    """Forget the queries that `connection.queries` has, which it collects with DEBUG."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.force_debug_cursor:  # set by assertNumQueries
+            connection.queries_log.clear()
 
 
 set_up()
