@@ -34,7 +34,10 @@ ENVIRONMENTS = (
     Environment(
         "web",
         "3.11",
-        ("fastapi>=0.115", "flask>=3.1", "flask-sqlalchemy>=3.1", "sqlalchemy[asyncio]>=2.0", "aiosqlite>=0.20"),
+        (
+            *("fastapi>=0.115", "python-multipart>=0.0.20", "pillow>=11"),
+            *("flask>=3.1", "flask-sqlalchemy>=3.1", "sqlalchemy[asyncio]>=2.0", "aiosqlite>=0.20"),
+        ),
         ("tests/frameworks/web", "tests/frameworks/plugin"),
     ),
 )

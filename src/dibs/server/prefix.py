@@ -6,14 +6,13 @@ and added where an answer leaves: to the links of pages, redirects, cookies and 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from urllib.parse import quote, unquote
 
 from dibs.server.http import AsgiScope
 
-_LINK = re.compile(rb'(?<=\s)(href|action|src|data-next)="/(?!/)')
-"""The attributes with links. The templates escape the quotation marks of all values, so only markup matches."""
+LINKS = (b' href="/', b' action="/', b' src="/', b' data-next="/')
+"""The beginnings of links. The templates escape the quotation marks of all values, so only markup begins like this."""
 
 
 def remove_prefix(scope: AsgiScope) -> AsgiScope:
@@ -47,7 +46,10 @@ def request_scope(scope: AsgiScope) -> dict[str, Any]:
 
 def add_prefix(page: bytes, root: str) -> bytes:
     """Return the HTML page with the prefix in its links."""
-    return _LINK.sub(rb'\1="' + root.encode() + b"/", page) if root else page
+    if root:
+        for link in LINKS:
+            page = page.replace(link, link[:-1] + root.encode() + b"/")
+    return page
 
 
 def _after(root: str, path: str) -> str:

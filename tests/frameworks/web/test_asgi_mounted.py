@@ -18,6 +18,9 @@ import dibs.asgi
 from tests.helpers.asgi_site import browser, csrf, links, serving
 from tests.helpers.sse import listening
 
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+"""For tests of paths and pages, which are the same on all engines."""
+
 Build = Callable[[dibs.AsyncDibs, Any], tuple[Any, dict[str, Any]]]
 
 
@@ -122,6 +125,7 @@ def sign_in(site: Site, http: httpx.Client) -> None:
     assert f"; Path={site.prefix};" in answer.headers["set-cookie"]
 
 
+@on_sqlite
 def test_every_link_of_every_page_stays_under_the_prefix_and_works(site: Site) -> None:
     fill(site.app)
     with site.browser() as http:
@@ -141,6 +145,7 @@ def test_every_link_of_every_page_stays_under_the_prefix_and_works(site: Site) -
     assert {"/api/docs", "/api/docs.css", "/api/openapi.json", "/retention"} <= pages
 
 
+@on_sqlite
 def test_a_button_returns_to_a_page_under_the_prefix_with_its_notice(site: Site) -> None:
     task = site.app.enqueue("render")
     with site.browser() as http:
@@ -153,6 +158,7 @@ def test_a_button_returns_to_a_page_under_the_prefix_with_its_notice(site: Site)
     assert site.app.get(task.id).state == "cancelled"  # type: ignore[union-attr]
 
 
+@on_sqlite
 def test_the_description_of_the_api_names_the_server_under_the_prefix(site: Site) -> None:
     with site.browser() as http:
         document = http.get(f"{site.prefix}/api/openapi.json").json()
@@ -173,6 +179,7 @@ def test_a_client_and_a_worker_work_over_the_mounted_api(site: Site) -> None:
     assert [each.name for each in site.app.queues() if each.paused] == ["a/b"]
 
 
+@on_sqlite
 def test_the_events_of_the_mounted_server_arrive_at_once(site: Site) -> None:
     headers = {"X-API-Key": site.key("read")}
     with browser(site.url, **headers) as http, listening(http) as events:
@@ -180,11 +187,13 @@ def test_the_events_of_the_mounted_server_arrive_at_once(site: Site) -> None:
         assert next(events).data["task_id"] == task.id
 
 
+@on_sqlite
 def test_the_proxy_may_also_pass_the_whole_path_on(url: str) -> None:
     with site_of(url, DEPLOYMENTS[3]) as site, browser(site.origin) as http:
         assert http.get("/shop/queue/api/openapi.json").json()["servers"][0]["url"] == "/shop/queue"
 
 
+@on_sqlite
 @pytest.mark.parametrize("path", ["//evil.example/queue/tasks", "/%2Fevil.example/queue/tasks"])
 def test_a_path_of_the_client_is_never_a_link_to_another_site(url: str, path: str) -> None:
     client = dibs.AsyncDibs(url)
@@ -196,6 +205,7 @@ def test_a_path_of_the_client_is_never_a_link_to_another_site(url: str, path: st
         assert answer.headers["location"].startswith("/evil.example/queue/signin")
 
 
+@on_sqlite
 def test_two_servers_of_two_databases_are_mounted_beside_each_other(url: str, tmp_path: Any) -> None:
     one, two = dibs.AsyncDibs(url), dibs.AsyncDibs(f"sqlite:///{tmp_path}/two.db")
     web = Starlette(lifespan=dibs.asgi.lifespan(one, around=dibs.asgi.lifespan(two)))
@@ -208,6 +218,7 @@ def test_two_servers_of_two_databases_are_mounted_beside_each_other(url: str, tm
         assert second.get("/api/tasks").json()["tasks"] == []
 
 
+@on_sqlite
 def test_only_the_named_hosts_are_accepted(url: str) -> None:
     client = dibs.AsyncDibs(url)
     web = Starlette(lifespan=dibs.asgi.lifespan(client))
@@ -218,6 +229,7 @@ def test_only_the_named_hosts_are_accepted(url: str) -> None:
         assert (answer.status_code, answer.json()["code"]) == (421, "unknown_host")
 
 
+@on_sqlite
 def test_a_server_without_a_lifespan_says_what_to_do(url: str) -> None:
     server = dibs.asgi.server(dibs.AsyncDibs(url))
 
