@@ -234,6 +234,7 @@ class StoreAdmin(admin.ModelAdmin):
     # Pages
 
     def _context(self, request: Any, title: str, **more: Any) -> dict[str, Any]:
+        request.current_app = self.admin_site.name  # links of the templates lead to this site
         shared = self.admin_site.each_context(request)
         return {**shared, "opts": self.opts, "title": title, "list_address": self.list_address(), **more}
 

@@ -36,7 +36,7 @@ class TestActions:
         assert act(root, address("task"), "retry", tasks[0].id, tasks[1].id) == ["Retried 2 tasks."]
         assert [state(task) for task in tasks] == ["pending", "pending", "failed"]
         assert app.history(tasks[0].id)[-1].by == "django:root"  # a server adds the id of an API key
-        entries = LogEntry.objects.order_by("object_id")
+        entries = LogEntry.objects.order_by("pk")
         assert [(each.object_id, each.change_message, each.object_repr) for each in entries] == [
             (str(task.id), "Retried", f"task {task.id}") for task in tasks[:2]
         ]
