@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
+from dibs.errors import StoreUnavailable
 from dibs.server.stop_signals import on_stop_signal
 
 T = TypeVar("T")
@@ -19,7 +20,7 @@ STREAM_SECONDS = 30.0
 POLL_SECONDS = 3.0
 """Seconds for which a request that cannot be a stream waits for the first event."""
 
-START_SECONDS, STOP_SECONDS = 30.0, 5.0
+START_SECONDS, STOP_SECONDS = 8.0, 5.0
 QUEUED = 16
 """Messages of an answer that wait for a slow browser."""
 
@@ -38,12 +39,15 @@ class BridgedApplication:
         self._thread = threading.Thread(target=self._loop.run_forever, name="dibs-dashboard", daemon=True)
 
     def start(self) -> None:
-        """Start the thread and the application. An error of the start stops the thread."""
+        """Start the thread and the application. Raises what the application raises, and StoreUnavailable if it does not
+        start in time."""
         self._thread.start()
         try:
             self.run(_entered(self._lifespan), START_SECONDS)
-        except BaseException:
+        except BaseException as error:
             self._end_thread()
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailable(f"The database did not answer for {START_SECONDS:g} seconds.") from None
             raise
 
     def stop(self) -> None:
@@ -88,6 +92,8 @@ class BridgedApplication:
             self._loop.call_soon_threadsafe(exchange.end)
 
     def _end_thread(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            self.run(_cancel_all(), STOP_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
         if not self._thread.is_alive():
@@ -100,6 +106,13 @@ async def _entered(lifespan: AbstractAsyncContextManager[Any]) -> None:
 
 async def _left(lifespan: AbstractAsyncContextManager[Any]) -> None:
     await lifespan.__aexit__(None, None, None)
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Exchange:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import connections, transaction
+from django.db import InterfaceError, OperationalError, connections, transaction
 from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path
@@ -21,7 +21,7 @@ from dibs.client import Dibs
 from dibs.django.admin.html import key_of, list_url, object_url
 from dibs.django.admin.parts import ListColumn, ListPage, MatchAction, ObjectPage, StoreAction
 from dibs.django.author import author
-from dibs.errors import DibsError, InvalidValue, StoreError
+from dibs.errors import DibsError, InvalidValue, StoreError, StoreUnavailable
 from dibs.server.dashboard.texts import shorten, visible
 
 MAX_SELECTED = 500
@@ -119,6 +119,8 @@ class StoreAdmin(admin.ModelAdmin):
             return (act if request.method == "POST" else show)(request, *keys)
         except DibsError as error:
             return self._failed(request, error)
+        except (OperationalError, InterfaceError) as error:  # of Django, on whose connection the store is
+            return self._failed(request, StoreUnavailable(shorten(str(error), 300)))
 
     def _failed(self, request: Any, error: DibsError) -> Any:
         if request.method == "POST":

@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import AsyncClient, Client, override_settings
 
-from dibs.django import app, dashboard
+from dibs.django import app, asgi_bridge, dashboard
 from dibs.django.rights import permissions
 from tests.frameworks.django.admin.conftest import SignIn, at
 
@@ -154,6 +154,16 @@ def test_a_store_behind_a_server_has_its_dashboard_there(root: Client) -> None:
         answer = root.get(HOME)
     assert answer.status_code == 503
     assert "The server has the dashboard" in answer.content.decode()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_database_that_does_not_answer_is_explained(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi_bridge, "START_SECONDS", 0.2)
+    with override_settings(TASKS=at("postgresql://nobody@127.0.0.1:1/nothing")):
+        answer = root.get(HOME)
+        assert answer.status_code == 503
+        assert "did not answer" in answer.content.decode()
+    assert "Tasks" in page(root, "tasks")
 
 
 def test_closing_leaves_no_connection_and_the_next_request_starts_again(root: Client, site: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 
 import pytest
+from django.db import connections
 from django.test import Client, override_settings
 
 from dibs.django import app, tables
 from tests.frameworks.django.admin.conftest import at
 from tests.frameworks.django.admin.pages import KINDS, address, read
+from tests.frameworks.django.conftest import DEFAULTS
 
 
 def closed_port() -> int:
@@ -30,6 +32,18 @@ def test_a_database_without_tables_is_explained(site: str, root: Client) -> None
         assert ("manage.py migrate" in answer.content.decode(), answer.status_code) == (True, 503)
     finally:
         tables.create(site)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_database_of_the_project_that_does_not_answer_is_explained(site: str, root: Client) -> None:
+    where = {"NAME": "tasks", "HOST": "127.0.0.1", "PORT": str(closed_port())}
+    connections.settings["away"] = {**connections.settings["postgres"], **where}
+    try:
+        with override_settings(TASKS={"default": {**DEFAULTS, "OPTIONS": {"database": "away"}}}):
+            assert "cannot be read" in read(root, address("queue"), 503)
+            assert root.post(address("queue"), {"action": "resume", "_selected_action": ["a"]}).status_code == 302
+    finally:
+        del connections.settings["away"]
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
