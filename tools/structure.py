@@ -49,6 +49,8 @@ def class_names() -> dict[str, list[str]]:
     """Public class names and type aliases -> the modules that define them."""
     found = defaultdict(list)
     for path in python_files():
+        if path.parent.name == "migrations":  # Django finds a migration by the name of its class
+            continue
         for node in ast.parse(path.read_text()).body:
             name = _defined_type(node)
             if name is not None and not name.startswith("_"):

@@ -29,8 +29,8 @@ class Environment(NamedTuple):
 
 DJANGO = ("tests/frameworks/django",)
 ENVIRONMENTS = (
-    Environment("django-5.2", "3.11", ("django>=5.2,<5.3", "django-tasks>=0.12"), DJANGO),
-    Environment("django-6", "3.12", ("django>=6",), DJANGO),
+    Environment("django-5.2", "3.11", ("django>=5.2,<5.3", "django-tasks>=0.12", "pillow>=11"), DJANGO),
+    Environment("django-6", "3.12", ("django>=6", "pillow>=11"), DJANGO),
     Environment(
         "web",
         "3.11",

@@ -80,6 +80,16 @@ class CommandContext:
             return Dibs(self.url, migrate=create)
         return Dibs(self.url, api_key=self._project.api_key, migrate=create and self._project.may_migrate)
 
+    def check_migrated(self) -> None:
+        """Raise SchemaMissing if the framework of the project has not made the tables yet: a server would make them."""
+        if self._project is None or self._project.may_migrate:
+            return
+        try:
+            with self.open() as client:
+                client.queues()
+        except SchemaMissing as error:
+            raise SchemaMissing(error.message, hint=self.migrate_hint) from None
+
     def refuse_to_migrate(self) -> None:
         """Raise InvalidValue if the framework of the project makes the tables."""
         if self._project is not None and not self._project.may_migrate:

@@ -63,6 +63,7 @@ def server(
     check_level(log_level)
     context = command_context(ctx, url, as_json)
     check_database(context.url)
+    context.check_migrated()
     config = _config(
         host=host,
         port=port,

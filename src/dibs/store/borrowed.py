@@ -7,7 +7,6 @@ test rolls back, or in an SQLite database in memory.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -102,8 +101,8 @@ class BorrowedStore:
     async def run_async(
         self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
     ) -> T:
-        """`run`, in another thread, and so on the connection of that thread."""
-        return await asyncio.to_thread(execution.run, self, operation, by, on, idle)
+        """`run`: a connection belongs to its thread, so this blocks the event loop."""
+        return await execution.run_async(self, operation, by, on, idle)
 
     def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """See SqlEngine."""
@@ -116,8 +115,8 @@ class BorrowedStore:
     async def run_once_async(
         self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
     ) -> T:
-        """`run_once`, in another thread."""
-        return await asyncio.to_thread(self.run_once, operation, by, on, idle)
+        """`run_once`, in this thread."""
+        return self.run_once(operation, by, on, idle)
 
     def missing_migrations(self) -> list[str]:
         """The names of the migrations that the database lacks."""

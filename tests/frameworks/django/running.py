@@ -61,11 +61,9 @@ class Project:
 
     def serve(self) -> None:
         """Start the development server, and wait until it answers."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.start(sys.executable, "manage.py", "runserver", "--noreload", str(self._port))
-        until(self._answers)
+        until(lambda: answers(self._port))
 
     def work(self) -> None:
         """Start a worker."""
@@ -83,6 +81,15 @@ class Project:
         with dibs.Dibs(self.store, migrate=False) as app:
             return [str(each.state) for each in app.list_tasks()]
 
-    def _answers(self) -> bool:
-        with socket.socket() as tried:
-            return tried.connect_ex(("127.0.0.1", self._port)) == 0
+
+def free_port() -> int:
+    """A port at which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    """True if a server listens at the port."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,1 @@
+"""A backend of an engine that dibs does not know."""
