@@ -33,14 +33,21 @@ def moment(at: datetime | None) -> Html:
     if at is None:
         return soft(DASH)
     local = timezone.localtime(at)
+    day, hour = f"{local:%Y-%m-%d}", f"{local:%H:%M:%S}"
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), local.tzname(), f"{local:%Y-%m-%d %H:%M:%S}"
+        '<time datetime="{}" title="{}"><span>{}</span> {}</time>', at.isoformat(), local.tzname(), day, hour
     )
 
 
 def badge(state: str, label: str | None = None) -> Html:
     """Return a state; its class has the colour."""
     return format_html('<span class="dibs-state dibs-{}">{}</span>', state, label or state)
+
+
+def source(declared: Any) -> Html:
+    """Return where a limit or schedule was set: in code, or by hand."""
+    hand = "hand, instead of the code" if declared.overridden else "hand"
+    return text("code" if declared.source == "code" else hand)
 
 
 def pre(value: str, note: str = "") -> Html:

@@ -14,7 +14,7 @@ from django.urls import path
 
 from dibs.client import Dibs
 from dibs.django.admin.base import StoreAdmin, client_of, paged
-from dibs.django.admin.html import Html, link, listed, moment, soft, text
+from dibs.django.admin.html import Html, link, listed, moment, soft, source, text
 from dibs.django.admin.parts import ListColumn, ListPage, ListTable, ObjectPage, PageSection, StoreAction
 from dibs.django.models import Limit
 from dibs.errors import DibsError, LimitNotFound, StoreError
@@ -63,7 +63,7 @@ class LimitAdmin(StoreAdmin):
         ListColumn("Rate", lambda row: _rate(row[1])),
         ListColumn("Waiting", lambda row: text(f"{row[1].waiting:,}")),
         ListColumn("Applies to", lambda row: text("each group" if row[1].per else "all tasks")),
-        ListColumn("Set by", lambda row: _source(row[1])),
+        ListColumn("Set by", lambda row: source(row[1])),
     )
     store_actions = (
         StoreAction(
@@ -165,10 +165,6 @@ def _rate(limit: model.Limit) -> Html:
     return text(limit.rate if limit.burst == 1 else f"{limit.rate}, burst {limit.burst:,}")
 
 
-def _source(limit: model.Limit) -> Html:
-    return text("hand, instead of the code" if limit.overridden else "code" if limit.source == "code" else "hand")
-
-
 def _facts(limit: model.Limit, app: Dibs) -> list[tuple[str, Html]]:
     queues = [f"queue {each.queue}" for each in app.queue_settings() if limit.name in each.limits]
     types = [f"type {each.type}" for each in app.type_settings() if limit.name in each.limits]
@@ -183,7 +179,7 @@ def _facts(limit: model.Limit, app: Dibs) -> list[tuple[str, Html]]:
             "Carried by",
             listed(text(each) for each in [*queues, *types]) if queues or types else text("tasks that name it"),
         ),
-        ("Set by", _source(limit)),
+        ("Set by", source(limit)),
         ("Changed", moment(limit.updated_at)),
     ]
 

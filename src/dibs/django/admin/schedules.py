@@ -7,13 +7,13 @@ from typing import Any
 
 from dibs.client import Dibs
 from dibs.django.admin.base import StoreAdmin, paged
-from dibs.django.admin.html import Html, badge, lines, link, list_url, listed, moment, object_url, soft, text
+from dibs.django.admin.html import Html, badge, lines, link, list_url, listed, moment, object_url, soft, source, text
 from dibs.django.admin.one_task import value
 from dibs.django.admin.parts import ListColumn, ListPage, ObjectPage, PageSection, StoreAction
 from dibs.django.models import Schedule, Task
 from dibs.model import schedule as model
 from dibs.model.schedule import next_runs
-from dibs.server.dashboard.texts import pretty, seconds
+from dibs.server.dashboard.texts import DASH, pretty, seconds
 
 _Row = tuple["ScheduleAdmin", model.Schedule]
 
@@ -23,7 +23,7 @@ def _last(row: _Row) -> Html:
     if schedule.last_error is not None:
         return text(schedule.last_error, 160)
     if schedule.last_task_id is None:
-        return soft("")
+        return soft(DASH)
     return link(admin.address(Task, schedule.last_task_id), f"task {schedule.last_task_id}")
 
 
@@ -101,7 +101,7 @@ def _timing(schedule: model.Schedule, admin: ScheduleAdmin) -> Iterator[tuple[st
     yield "Catch-up", text(schedule.catch_up.value)
     if schedule.skipped:
         yield "Skipped ticks", text(schedule.skipped)
-    yield "Declared in", text(f"code, and then set by {'hand'}" if schedule.overridden else schedule.source)
+    yield "Set by", source(schedule)
 
 
 def _tasks(schedule: model.Schedule, site: str) -> Iterator[tuple[str, Html]]:
