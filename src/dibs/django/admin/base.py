@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+import django
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.core.exceptions import PermissionDenied
@@ -18,7 +19,7 @@ from django.template.response import TemplateResponse
 from django.urls import path
 
 from dibs.client import Dibs
-from dibs.django.admin.html import key_of, list_url, object_url
+from dibs.django.admin.html import key_of, list_url, nonce_of, object_url
 from dibs.django.admin.parts import ListColumn, ListPage, MatchAction, ObjectPage, StoreAction
 from dibs.django.author import author
 from dibs.errors import DibsError, InvalidValue, StoreError, StoreUnavailable
@@ -138,6 +139,7 @@ class StoreAdmin(admin.ModelAdmin):
         context = self._context(
             request,
             str(self.opts.verbose_name_plural).capitalize(),
+            is_list=True,
             page=page,
             hidden=_not_typed(page),
             rows=rows,
@@ -238,7 +240,8 @@ class StoreAdmin(admin.ModelAdmin):
     def _context(self, request: Any, title: str, **more: Any) -> dict[str, Any]:
         request.current_app = self.admin_site.name  # links of the templates lead to this site
         shared = self.admin_site.each_context(request)
-        return {**shared, "opts": self.opts, "title": title, "list_address": self.list_address(), **more}
+        layout = {"nonce": nonce_of(request), "has_new_layout": django.VERSION >= (6, 1)}
+        return {**shared, **layout, "opts": self.opts, "title": title, "list_address": self.list_address(), **more}
 
     def _allowed(self, request: Any, actions: Iterable[Any]) -> list[Any]:
         return [each for each in actions if self.has_permission(request, each.permission)]

@@ -76,6 +76,12 @@ def listed(parts: Iterable[Any]) -> Html:
     return format_html_join(" ", "{}", ((part,) for part in parts)) or soft(DASH)
 
 
+def nonce_of(request: Any) -> Html:
+    """Return the attribute that allows a style sheet or script, if the project has Django's content security policy."""
+    nonce = getattr(request, "_csp_nonce", None)  # as django.middleware.csp.get_nonce, which is new in Django 6
+    return "" if nonce is None else format_html(' nonce="{}"', nonce)
+
+
 def list_url(site: str, model: Any, **query: Any) -> str:
     """Return the URL of the list of a kind, with filters."""
     options = model._meta
