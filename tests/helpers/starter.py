@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import typer.main
@@ -35,13 +36,22 @@ LONGEST = 1 << 18
 
 def import_all() -> None:
     """Everything that a command may need."""
-    modules = [module.name for module in pkgutil.walk_packages(dibs.__path__, "dibs.")]
-    for name in (*modules, *ALSO):
+    for name in (*modules_of(dibs.__path__, "dibs."), *ALSO):
         if not name.endswith("__main__"):
             importlib.import_module(name)
     build_commands_once()
     gc.collect()
     gc.freeze()
+
+
+def modules_of(path: Iterable[str], prefix: str) -> Iterator[str]:
+    """The modules of a package. Not those of dibs.django, which can be imported only in a Django project."""
+    for module in pkgutil.iter_modules(path, prefix):
+        if module.name == "dibs.django":
+            continue
+        yield module.name
+        if module.ispkg:
+            yield from modules_of(importlib.import_module(module.name).__path__, f"{module.name}.")
 
 
 def build_commands_once() -> None:

@@ -63,6 +63,11 @@ class DibsBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id)
         return result_of(record, app.history(record.id), result_id)
 
+    def result_id(self, record: Any) -> str:
+        """The id of the result of a stored task: its key with `enqueue_on_commit`, else its number."""
+        by_key = self.options.get("enqueue_on_commit") and record.key is not None
+        return str(record.key if by_key else record.id)
+
     def check(self, **kwargs: Any) -> Iterator[checks.CheckMessage]:
         """See BaseTaskBackend: unknown and invalid OPTIONS."""
         for name in sorted(set(self.options) - OPTIONS):
@@ -102,9 +107,11 @@ class DibsBackend(BaseTaskBackend):
         return result
 
     def _read(self, result_id: str) -> Any:
-        if not self.options.get("enqueue_on_commit"):
-            return app.get(int(result_id)) if result_id.isascii() and result_id.isdigit() else None
-        return next(iter(app.list_tasks(key=result_id, limit=1)), None)
+        if self.options.get("enqueue_on_commit") and result_id:
+            for record in app.list_tasks(key=result_id, limit=1):
+                return record
+        is_number = result_id.isascii() and result_id.isdigit() and len(result_id) < 19
+        return app.get(int(result_id)) if is_number else None
 
 
 def plain(value: Any) -> Any:

@@ -6,24 +6,11 @@ starts, with `--processes` or `--reload`, import this module as well.
 
 from __future__ import annotations
 
-import importlib
-
-from django.conf import settings
-from django.utils.module_loading import autodiscover_modules
-
 from dibs.django.attempts import set_up
 from dibs.django.client import app
-from dibs.django.configuration import task_modules
+from dibs.django.discovery import discover
 
 __all__ = ["app"]
-
-
-def discover() -> None:
-    """Import the modules `tasks` of all installed apps, those that OPTIONS["modules"] names, and what the URLconf
-    imports: tasks may be declared beside views."""
-    autodiscover_modules(*task_modules())
-    if urlconf := getattr(settings, "ROOT_URLCONF", None):
-        importlib.import_module(urlconf)
 
 
 set_up()

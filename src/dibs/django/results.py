@@ -11,12 +11,15 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive
 
+from dibs.django.client import app
+from dibs.django.discovery import discover
 from dibs.django.framework import DjangoTask, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 from dibs.model.history import HistoryEntry
 from dibs.model.task import EXPIRED, LEASE_LOST, Event, Failure, State, Task
 
 BACKEND = "backend"
-"""The param with the alias of TASKS by which a task was enqueued."""
+"""The param with the alias of TASKS by which a task was enqueued. Other clients may leave it out, as `args` and
+`kwargs`."""
 
 RUN_AFTER = "run_after"
 """The param with the time before which the task must not run, as it was given."""
@@ -54,19 +57,20 @@ def new_result(task: Any, alias: str, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def result_of(record: Task, history: Sequence[HistoryEntry], result_id: str) -> Any:
-    """The result of a stored task. TaskResultDoesNotExist if the task was not enqueued by a backend."""
+    """The result of a stored task. TaskResultDoesNotExist if the task is not one of Django's framework."""
     claims = [entry for entry in history if entry.event is Event.CLAIMED]
+    task = task_of(record)
     result = TaskResult(
-        task=task_of(record),
+        task=task,
         id=result_id,
         status=STATUSES[record.state],
         enqueued_at=moment(record.created_at),
         started_at=moment(claims[0].at) if claims else None,
         finished_at=None if record.finished_at is None else moment(record.finished_at),
         last_attempted_at=moment(claims[-1].at) if claims else None,
-        args=record.params["args"],
-        kwargs=record.params["kwargs"],
-        backend=record.params[BACKEND],
+        args=record.params.get("args", []),
+        kwargs=record.params.get("kwargs", {}),
+        backend=task.backend,
         errors=errors_of(record),
         worker_ids=[entry.worker_id or "" for entry in claims],
     )
@@ -76,27 +80,33 @@ def result_of(record: Task, history: Sequence[HistoryEntry], result_id: str) -> 
 
 def task_of(record: Task) -> Any:
     """The Task of the framework with the options of this stored task."""
-    if BACKEND not in record.params:
-        raise TaskResultDoesNotExist(str(record.id))
     task = resolve(record.type)
     run_after = record.params.get(RUN_AFTER)
     return task.using(
         priority=record.priority,
         queue_name=record.queue,
-        backend=record.params[BACKEND],
+        backend=record.params.get(BACKEND),
         run_after=None if run_after is None else datetime.fromisoformat(run_after),
     )
 
 
 def resolve(path: str) -> Any:
-    """The Task that a module of the project declares under this path. TaskResultDoesNotExist for anything else."""
-    try:
-        found = import_string(path)
-    except ImportError:
-        found = None
+    """The Task that a module of the project declares under this path. TaskResultDoesNotExist for anything else.
+
+    A name in the store never decides what is imported: a path is known if the project has imported its module."""
+    if path not in app.handlers:
+        discover()
+    found = _imported(path) if path in app.handlers else None
     if not isinstance(found, DjangoTask):
         raise TaskResultDoesNotExist(f"{path} is not a task of this project.")
     return found
+
+
+def _imported(path: str) -> Any:
+    try:
+        return import_string(path)
+    except ImportError:  # the name of a handler of dibs
+        return None
 
 
 def errors_of(record: Task) -> list[Any]:

@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from dibs.django.backend import plain
 from dibs.django.client import app
 from dibs.django.framework import TaskContext, TaskResultStatus, task_backends, task_finished, task_started
-from dibs.django.results import BACKEND, error_of, moment, resolve, result_of
+from dibs.django.results import error_of, moment, result_of, task_of
 from dibs.handlers.context import Context
 from dibs.handlers.endings import Permanent, describe, outcome_of
 from dibs.model.claim import Cancelled, Failed
@@ -68,9 +68,10 @@ class DjangoAttempt:
 
     def __init__(self, ctx: Context, claims: list[HistoryEntry]) -> None:
         self._ctx = ctx
-        self.task = resolve(ctx.task.type)
-        self.sender = type(task_backends[ctx.task.params[BACKEND]])
-        self.result = result_of(ctx.task, claims, ctx.task.key or str(ctx.task.id))
+        self.task = task_of(ctx.task)
+        backend = task_backends[self.task.backend]
+        self.sender = type(backend)
+        self.result = result_of(ctx.task, claims, backend.result_id(ctx.task))
         now = moment(datetime.now(UTC))
         if len(claims) < ctx.token:  # the store may show this claim already
             self.result.worker_ids.append(ctx.claim.worker_id)

@@ -220,8 +220,8 @@ class _TaskRunner:
 
     def _start_lifespan(self, message: StartLifespan) -> LifespanStarted:
         try:
+            hooks = _load_handler(message.handler).hooks  # first: its middleware may prepare the process for imports
             _load_module(message.module)
-            hooks = _load_handler(message.handler).hooks
             lifespan = None if hooks is None else hooks.lifespan
             if lifespan is None or lifespan.name != message.name:
                 raise InvalidValue(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -197,20 +198,28 @@ def test_with_enqueue_on_commit_the_task_is_stored_after_the_commit(alias: str) 
 def test_the_result_of_another_task_or_of_none_is_refused(alias: str) -> None:
     with pytest.raises(TaskResultMismatch):
         tasks.fail.get_result(tasks.add.enqueue(1).id)
-    for unknown in ("99999", "x", "", "²", str(tasks.ship.enqueue(1).id)):
+    for unknown in ("99999", "x", "", "²", "9" * 40, str(tasks.ship.enqueue(1).id)):
         with pytest.raises(TaskResultDoesNotExist):
             tasks.add.get_result(unknown)
 
 
 def test_a_stored_path_never_decides_what_is_imported_or_called(alias: str) -> None:
     """A name in the store that is no task of the project stays where it is."""
-    params = {"args": ["x"], "kwargs": {}, "backend": "default"}
-    for path in ("os.system", f"{tasks.__name__}.not_a_task", "antigravity.fly"):
-        stored = app.enqueue(path, params)
+    module = "tests.frameworks.django.shop.bystander"
+    for path in ("os.system", f"{tasks.__name__}.not_a_task", f"{module}.task", f"{tasks.__name__}.ship"):
+        stored = app.enqueue(path, {"args": ["x"], "kwargs": {}, "backend": "default"})
         with pytest.raises(TaskResultDoesNotExist):
             tasks.add.get_result(str(stored.id))
     work()
     assert {task.state for task in app.list_tasks()} == {"pending"}
+    assert module not in sys.modules
+
+
+def test_another_client_can_enqueue_a_task_by_its_path(alias: str) -> None:
+    stored = app.enqueue(f"{tasks.__name__}.add", {"kwargs": {"a": 2, "b": 3}})
+    work()
+    result = tasks.add.get_result(str(stored.id))
+    assert (result.return_value, result.args, result.kwargs) == (5, [], {"a": 2, "b": 3})
 
 
 def test_values_that_are_not_json_are_refused_before_anything_is_stored(alias: str) -> None:

@@ -20,7 +20,7 @@ from tests.helpers.waiting import let_pass, until
 SETTINGS = """
 import django
 SECRET_KEY = "x"
-INSTALLED_APPS = ["dibs.django", "shop"]
+INSTALLED_APPS = ["django.contrib.contenttypes", "dibs.django", "shop"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}}
 """
 
@@ -111,6 +111,30 @@ def changed(project: Project, client: dibs.Dibs) -> Any:
     path.write_text(TASKS.replace("first", "second") + "# \n" * (path.read_text().count("#") + 1))
     let_pass(0.5)
     return client.enqueue("tell").wait(30).result
+
+
+IN_CHILD = """
+from django.contrib.contenttypes.models import ContentType
+from dibs.django import app
+
+@app.lifespan
+def lifespan():
+    yield ContentType._meta.label
+
+@app.task(lane="process")
+def tell(ctx) -> str:
+    return ctx.resources
+"""
+
+
+def test_a_child_process_sets_up_django_before_the_lifespan(project: Project) -> None:
+    (project.folder / "inner" / "shop" / "tasks.py").write_text(IN_CHILD)
+    project.run(sys.executable, "inner/manage.py", "migrate", "--verbosity", "0")
+    with dibs.Dibs(project.store, migrate=False) as client:
+        task = client.enqueue("tell")
+        project.run(sys.executable, "inner/manage.py", "dibs", "worker", "--burst")
+        done = client.wait(task.id, 1)
+    assert done.result == "contenttypes.ContentType", done.error
 
 
 def test_a_worker_and_a_server_do_not_make_tables(project: Project) -> None:
