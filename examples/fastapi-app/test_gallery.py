@@ -33,6 +33,7 @@ async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         httpx.AsyncClient(transport=transport, base_url="http://gallery") as client,
     ):
         yield client
+        await all_tasks()  # none is left for the next test
 
 
 async def upload(client: httpx.AsyncClient, content: bytes) -> httpx.Response:
@@ -46,11 +47,17 @@ def picture() -> bytes:
     return content.getvalue()
 
 
-async def mails() -> list[str]:
-    """The mails, when all tasks have ended."""
-    for task in await gallery.queue.list_tasks(limit=1000):
-        if task.type == "send_mail":
+async def all_tasks() -> None:
+    """Wait until all tasks have ended, also those that were enqueued by another."""
+    waited: set[int] = set()
+    while left := [task for task in await gallery.queue.list_tasks(limit=1000) if task.id not in waited]:
+        for task in left:
             await gallery.queue.wait(task.id, timeout=30)
+            waited.add(task.id)
+
+
+async def mails() -> list[str]:
+    await all_tasks()
     return [mail.read_text() for mail in sorted(gallery.OUTBOX.glob("*.txt"))]
 
 

@@ -50,6 +50,10 @@ def server(
             "--trust-proxy", metavar="ADDRESS", help="Proxy (or network) whose X-Forwarded-For is trusted. Repeatable."
         ),
     ] = None,
+    prefix: Annotated[
+        str,
+        typer.Option("--prefix", metavar="PATH", help="Path under which a proxy offers the server, such as /queue."),
+    ] = "",
     grace: Annotated[
         float, typer.Option("--grace", metavar="SECONDS", help="Maximum duration of open requests after SIGTERM.")
     ] = 10.0,
@@ -70,6 +74,7 @@ def server(
         keys=not no_keys,
         allowed_hosts=tuple(allowed_host or ()),
         trusted_proxies=tuple(trust_proxy or ()),
+        prefix=prefix,
         access_log=not no_access_log,
         grace=grace,
     )
@@ -211,6 +216,7 @@ def _command(config: ServerConfig, log: list[str]) -> list[str]:
     command = [sys.executable, "-m", "dibs", "server", "--host", config.host, "--port", str(config.port)]
     command += ["--grace", str(config.grace), *log]
     command += ["--no-keys"] if not config.keys else []
+    command += ["--prefix", config.prefix] if config.prefix else []
     command += ["--no-access-log"] if not config.access_log else []
     command += [f"--allowed-host={name}" for name in config.allowed_hosts]
     return command + [f"--trust-proxy={address}" for address in config.trusted_proxies]

@@ -16,6 +16,9 @@ from dibs.server.sign_in import SignedIn
 from dibs.store.contract import DatabaseStore
 from dibs.wire.errors import RequestRefused
 
+UNNAMED = "user"
+"""The author of the actions of a user to whom the application gives no name."""
+
 CACHE_SECONDS = 1.0
 FORGET_AFTER = 600.0
 
@@ -40,7 +43,9 @@ class Caller:
     @property
     def by(self) -> str | None:
         """The name of the caller in the history."""
-        name = self.key.id if self.key is not None else self.user.name if self.user is not None else None
+        name = self.key.id if self.key is not None else None
+        if self.user is not None:  # never only the signature, which the user chooses
+            name = self.user.name or UNNAMED
         return "/".join(part for part in (name, self.signature) if part is not None) or None
 
     @property

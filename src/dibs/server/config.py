@@ -7,6 +7,7 @@ reachable from other machines.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
@@ -14,6 +15,8 @@ from dibs.errors import InvalidValue
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 Network = IPv4Network | IPv6Network
+
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +26,9 @@ class ServerConfig:
     `keys`: every request needs an API key. Without keys every client has full access, so this is refused unless the
     address is loopback. `allowed_hosts`: accepted values of the Host header, in addition to the server's own address;
     this prevents a web page from reaching a server on loopback through DNS rebinding. `trusted_proxies`: addresses or
-    networks of proxies whose X-Forwarded-For is trusted. `grace`: seconds that open requests have to end when the
-    server stops. `upkeep`: run a round of upkeep every `upkeep_every` seconds.
+    networks of proxies whose X-Forwarded-For is trusted. `prefix`: the path under which a proxy offers the server; it
+    may remove the prefix from a request or pass it on. `grace`: seconds that open requests have to end when the server
+    stops. `upkeep`: run a round of upkeep every `upkeep_every` seconds.
     """
 
     host: str = "127.0.0.1"
@@ -32,6 +36,7 @@ class ServerConfig:
     keys: bool = True
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
+    prefix: str = ""
     access_log: bool = True
     grace: float = 10.0
     upkeep: bool = True
@@ -49,6 +54,10 @@ class ServerConfig:
             )
         if not 0 <= self.grace < math.inf:
             raise InvalidValue(f"{self.grace} is not a valid grace.", hint="Use 0 or more seconds.")
+        if _PREFIX.fullmatch(self.prefix) is None:
+            raise InvalidValue(
+                f"{self.prefix!r} is not a valid prefix.", hint="Use a path without a slash at the end: /queue."
+            )
         for host in self.allowed_hosts:
             _check_name(host)
         self.networks()

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from dibs.redaction import redact
 from dibs.server.config import Network
 from dibs.server.http import AsgiScope, Message, Receive, Send, header, send_error
+from dibs.server.prefix import remove_prefix
 from dibs.server.service import Service
 from dibs.wire.errors import RequestRefused
 
@@ -49,6 +50,7 @@ class Middleware:
         self._hosts = service.config.hosts
         self._any_address = service.config.any_address
         self._proxies = service.config.networks()
+        self._prefix = service.config.prefix
         self._logs = service.config.access_log
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -57,6 +59,8 @@ class Middleware:
             await self._app(scope, receive, send)  # type: ignore[operator]
             return
         began = time.perf_counter()
+        if self._prefix:
+            scope = remove_prefix({**scope, "root_path": self._prefix})
         response = _Response(send)
         try:
             await self._handle(scope, receive, response)

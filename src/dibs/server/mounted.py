@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, cast
@@ -49,7 +50,7 @@ class MountedServer:
         async with AsyncExitStack() as starting:
             await starting.enter_async_context(running(service))
             loop = asyncio.get_running_loop()
-            starting.enter_context(on_stop_signal(lambda: loop.call_soon_threadsafe(service.stop_waiting)))
+            starting.enter_context(on_stop_signal(lambda: _call_on(loop, service.stop_waiting)))
             self._closing = starting.pop_all()
         self._running = application(service)
 
@@ -66,8 +67,10 @@ class MountedServer:
 
     async def stop(self) -> None:
         """End waiting requests and stop the background tasks. The client stays open."""
-        self._running = None
-        await self._closing.aclose()
+        try:
+            await self._closing.aclose()
+        finally:
+            self._running = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -100,6 +103,11 @@ class MountedServer:
                 yield
         finally:
             await close(self.client)
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has been closed: nothing waits
+        loop.call_soon_threadsafe(function)
 
 
 async def check_reachable(client: ClientBase[Any]) -> None:

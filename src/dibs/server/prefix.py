@@ -14,6 +14,9 @@ from dibs.server.http import AsgiScope
 LINKS = (b' href="/', b' action="/', b' src="/', b' data-next="/')
 """The beginnings of links. The templates escape the quotation marks of all values, so only markup begins like this."""
 
+ENCODED_LENGTH = 12
+"""Characters of a percent-encoded path for one decoded character, at most. Only so much of a long path is compared."""
+
 
 def remove_prefix(scope: AsgiScope) -> AsgiScope:
     """Return the scope of the request with the path after the prefix, which is the `root_path` of ASGI.
@@ -58,10 +61,11 @@ def _after(root: str, path: str) -> str:
     A proxy may have removed the first part of the prefix: the root path `/proxy/queue` with the path `/queue/tasks`
     leads to `/tasks`, like the path `/proxy/queue/tasks`.
     """
-    ends = [at for at, sign in enumerate(path) if sign == "/"] + [len(path)]
+    beginning = path[: ENCODED_LENGTH * len(root) + 1]
+    ends = [at for at, sign in enumerate(beginning) if sign == "/"] + [len(path)]
     while root:
         for end in ends:
-            if unquote(path[:end]) == root:
+            if end <= len(beginning) and unquote(path[:end]) == root:
                 return path[end:] or "/"
         root = root[root.find("/", 1) :] if "/" in root[1:] else ""
     return path or "/"

@@ -39,7 +39,7 @@ class SignedIn:
     """A signed-in user of your application, and what the user may do in dibs.
 
     `scopes`: some of read, enqueue, work and admin; none for a user who may do nothing. `queues`: the only queues that
-    the user may see, None for all. `name`: the author of the user's actions in the history.
+    the user may see, None for all. `name`: the author of the user's actions in the history, such as a login.
     """
 
     scopes: Collection[str]
@@ -50,7 +50,7 @@ class SignedIn:
         object.__setattr__(self, "scopes", _scopes(self.scopes))
         if self.queues is not None:
             check_names(list(self.queues), "queues", "The queue")
-            object.__setattr__(self, "queues", tuple(self.queues))
+            object.__setattr__(self, "queues", tuple(sorted(set(self.queues))))
         if self.name is not None:
             check_name(self.name, "The user's name")
 

@@ -230,6 +230,15 @@ def test_only_the_named_hosts_are_accepted(url: str) -> None:
 
 
 @on_sqlite
+def test_a_server_without_an_application_around_it_is_an_application(url: str) -> None:
+    server = dibs.asgi.server(dibs.AsyncDibs(url), sign_in=lambda _: ["read"])
+    for _ in range(2):
+        with serving(server) as origin, browser(origin) as http:
+            assert http.get("/api/openapi.json").json()["servers"][0]["url"] == "/"
+            assert "/tasks" in links(http.get("/"))
+
+
+@on_sqlite
 def test_a_server_without_a_lifespan_says_what_to_do(url: str) -> None:
     server = dibs.asgi.server(dibs.AsyncDibs(url))
 

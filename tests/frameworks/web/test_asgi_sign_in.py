@@ -183,6 +183,12 @@ def test_the_history_names_the_user(shop: Shop) -> None:
     http.post(f"/tasks/{two.id}/cancel", data={"csrf": csrf(http.get("/"))})
     assert shop.app.history(one.id)[-1].by == "anna@shop.example/script"
     assert shop.app.history(two.id)[-1].by == "anna@shop.example/dashboard"
+    shop.users["rita"] = ["enqueue"]  # without a name, a user cannot choose one
+    three = shop.app.enqueue("render")
+    shop.visitor("rita", **same_origin(shop)).post(
+        f"/api/tasks/{three.id}/cancel", headers={"X-Dibs-Signature": "anna@shop.example"}
+    )
+    assert shop.app.history(three.id)[-1].by == "user/anna@shop.example"
 
 
 def test_a_user_with_queues_sees_only_their_tasks_and_creates_no_keys(shop: Shop) -> None:

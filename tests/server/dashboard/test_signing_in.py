@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 import dibs
+from dibs.errors import InvalidValue
+from dibs.server.config import ServerConfig
+from tests.helpers.asgi_site import browser, csrf, links
 from tests.helpers.browsing import Visitor, text_of
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
@@ -159,3 +164,26 @@ def test_a_server_without_keys_needs_no_sign_in(serve: Callable[..., Served]) ->
     assert visitor.get("/").url.path == "/"
     assert visitor.get("/signin").url.path == "/"
     visitor.close()
+
+
+@pytest.mark.parametrize("passed_on", ["", "/queue"], ids=["removed by the proxy", "passed on"])
+def test_a_server_behind_a_proxy_with_a_prefix_stays_under_the_prefix(
+    serve: Callable[..., Served], passed_on: str
+) -> None:
+    served = serve(keys=True, prefix="/queue")
+    with browser(served.url, "" if passed_on else "/queue") as http:
+        answer = http.get("/queue/tasks")
+        assert answer.headers["location"] == "/queue/signin?next=%2Ftasks"
+        form = http.get("/queue/signin?next=%2Ftasks")
+        assert all(link.startswith("/queue/") for link in links(form))
+        fields = {"csrf": csrf(form), "next": "/tasks", "key": served.key("read").key}
+        answer = http.post("/queue/signin", data=fields)
+        assert answer.headers["location"] == "/queue/tasks"
+        assert "; Path=/queue;" in answer.headers["set-cookie"]
+        assert http.get("/queue/tasks").status_code == 200
+
+
+def test_a_prefix_is_checked() -> None:
+    for wrong in ("queue", "/queue/", "//queue", "/a b", '/"'):
+        with pytest.raises(InvalidValue, match="not a valid prefix"):
+            ServerConfig(prefix=wrong)
