@@ -127,8 +127,11 @@ def _bridge() -> BridgedApplication:
 
 def _server(url: str) -> tuple[Any, AbstractAsyncContextManager[None]]:
     """Return the dashboard of a store as an ASGI application, and what starts and stops it."""
-    from dibs.asgi import server
-    from dibs.server.sign_in import SignedIn
+    try:
+        from dibs.asgi import server
+        from dibs.server.sign_in import SignedIn
+    except ImportError as error:
+        raise InvalidValue(str(error)) from None
 
     async def sign_in(request: Any) -> SignedIn | None:
         rights = request.scope[USER]

@@ -9,6 +9,7 @@ from django.db import connections
 from django.test import Client, override_settings
 
 from dibs.django import app, tables
+from dibs.store.remote import conversation
 from tests.frameworks.django.admin.conftest import at
 from tests.frameworks.django.admin.pages import KINDS, address, read
 from tests.frameworks.django.conftest import DEFAULTS
@@ -47,7 +48,8 @@ def test_a_database_of_the_project_that_does_not_answer_is_explained(site: str, 
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_server_that_does_not_answer_is_explained(site: str, root: Client) -> None:
+def test_a_server_that_does_not_answer_is_explained(site: str, root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "PATIENCE", 0.3)
     url = f"http://127.0.0.1:{closed_port()}"
     with override_settings(TASKS=at(url)):
         assert "cannot be read" in read(root, address("queue"), 503)
