@@ -1,8 +1,8 @@
 """The signals that ask the program around a mounted server to stop.
 
-uvicorn, Gunicorn and Hypercorn wait for open requests before they end the lifespan of an application: a long poll would
-keep them waiting for a minute, a stream for ever. No message of ASGI announces the wait. So the mounted server reads
-the signal as well, and passes it on to the handler of the ASGI server.
+uvicorn, also in Gunicorn, waits for open requests before it ends the lifespan of an application: a long poll would
+keep it waiting for a minute, a stream for ever. No message of ASGI announces the wait. So the mounted server reads the
+signal as well, and passes it on to the handler of the ASGI server. Hypercorn sends no signal to its processes.
 """
 
 from __future__ import annotations
