@@ -17,6 +17,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""The methods of requests that change nothing."""
+
 JSON = (b"content-type", b"application/json")
 SAFE_HEADERS: Headers = (
     (b"cache-control", b"no-store"),

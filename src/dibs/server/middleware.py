@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from dibs.redaction import redact
 from dibs.server.config import Network
-from dibs.server.http import AsgiScope, Message, Receive, Send, header, send_error
+from dibs.server.http import SAFE_METHODS, AsgiScope, Message, Receive, Send, header, send_error
 from dibs.server.prefix import remove_prefix
 from dibs.server.service import Service
 from dibs.wire.errors import RequestRefused
@@ -25,7 +25,6 @@ from dibs.wire.errors import RequestRefused
 logger = logging.getLogger("dibs.server")
 access = logging.getLogger("dibs.access")
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROBE_PATHS = frozenset({b"/health", b"/ready"})
 """Paths without a check of the Host header: load balancers probe by any address, and the answers contain no data."""
 

@@ -15,7 +15,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -25,11 +25,10 @@ from dibs.errors import DibsError, InvalidValue
 from dibs.json_values import check_name
 from dibs.model.checks import check_names
 from dibs.model.key import SCOPES, Scope
-from dibs.server.http import AsgiScope
+from dibs.server.http import SAFE_METHODS, AsgiScope
 from dibs.server.prefix import request_scope
 from dibs.wire.errors import RequestRefused
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 REFUSED = (401, 403)
 """The statuses of an HTTPException by which the function refuses a request, as a FastAPI dependency does."""
 
@@ -49,7 +48,7 @@ class SignedIn:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scopes", _scopes(self.scopes))
         if self.queues is not None:
-            check_names(list(self.queues), "queues", "The queue")
+            check_names(self.queues if isinstance(self.queues, str) else list(self.queues), "queues", "The queue")
             object.__setattr__(self, "queues", tuple(sorted(set(self.queues))))
         if self.name is not None:
             check_name(self.name, "The user's name")
@@ -82,11 +81,7 @@ class SignIn:
         """Return the user of a request, None if the application refuses it. A plain function is called in a thread."""
         request = Request(request_scope(scope))  # without the body, which the server reads itself
         try:
-            found: Any = (
-                await cast("Any", self._function(request))
-                if self._awaited
-                else await asyncio.to_thread(self._function, request)
-            )
+            found: Any = await self._call(request)
             return found if found is None or isinstance(found, SignedIn) else SignedIn(found)
         except HTTPException as error:
             if error.status_code not in REFUSED:
@@ -94,6 +89,10 @@ class SignIn:
             return None
         except DibsError as error:
             raise SignInFailed(f"The sign-in function failed: {error}") from error
+
+    async def _call(self, request: Request) -> Any:
+        found = self._function(request) if self._awaited else await asyncio.to_thread(self._function, request)
+        return await found if inspect.isawaitable(found) else found
 
     async def check(self, scope: AsgiScope) -> SignedIn:
         """Return the user of a request to the HTTP API. Raises RequestRefused without one."""

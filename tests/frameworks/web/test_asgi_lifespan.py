@@ -134,9 +134,9 @@ def test_a_signal_ends_waiting_requests_at_once_and_closes_in_order(
         began = time.monotonic()
         shop.process.send_signal(number)
         assert waiting.statuses() == [200, 200, 200, 404]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20  # without an end of their own, the requests wait for a minute
         shop.ended()
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
         assert app.get(task.id).result == "slept"  # type: ignore[union-attr] # within the worker's grace
     expected = ["own opened", "task started", "Shutting down", "task ended", "own closed", "Finished server process"]
     places = [shop.output.find(each) for each in expected]

@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
 
 import dibs
 import dibs.asgi
 from tests.helpers.asgi_site import browser, csrf, links, serving
 from tests.helpers.sse import listening
+from tests.helpers.waiting import until
 
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 """For tests of paths and pages, which are the same on all engines."""
@@ -252,3 +254,29 @@ def test_a_server_without_a_lifespan_says_what_to_do(url: str) -> None:
 def test_a_mounted_server_needs_a_database() -> None:
     with pytest.raises(dibs.InvalidValue, match="needs a database"):
         asyncio.run(dibs.asgi.server(dibs.AsyncDibs("http://127.0.0.1:1")).start())
+
+
+@on_sqlite
+def test_the_mounted_server_works_behind_middleware_of_the_application(url: str) -> None:
+    client = dibs.AsyncDibs(url)
+    web = FastAPI(lifespan=dibs.asgi.lifespan(client))
+    server = dibs.asgi.server(client, sign_in=lambda _: ["admin"], upkeep=False)
+    web.mount("/queue", server)
+    web.add_middleware(GZipMiddleware, minimum_size=10)
+
+    @web.middleware("http")
+    async def named(request: Request, call_next: Any) -> Any:
+        answer = await call_next(request)
+        answer.headers["x-shop"] = request.url.path
+        return answer
+
+    with serving(web) as origin, browser(f"{origin}/queue") as http:
+        with listening(http) as events:
+            answer = http.post("/api/tasks", json={"task_type": "render"})
+            assert (answer.status_code, answer.headers["x-shop"]) == (201, "/queue/api/tasks")
+            assert next(events).data["task_id"] == answer.json()["task"]["id"]
+        waiting = {"worker_id": "w", "task_types": ["none"], "wait_seconds": 0.2}
+        assert http.post("/api/tasks/claim", json=waiting).status_code == 404
+        with pytest.raises(httpx.ReadTimeout):
+            http.post("/api/tasks/claim", json={**waiting, "wait_seconds": 60}, timeout=0.5)
+        until(lambda: server.service.long_polls.waiting == 0)  # the server notices that the client has left

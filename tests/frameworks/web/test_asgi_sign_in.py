@@ -130,9 +130,12 @@ def test_the_sign_in_reads_the_session_of_the_application_and_may_be_a_coroutine
         request.session["user"] = name
 
     web.mount("/queue", dibs.asgi.server(client, sign_in=sign_in))
+    returns_it = lambda request: sign_in(request)  # noqa: E731, PLW0108 - a plain function that returns an awaitable
+    web.mount("/called", dibs.asgi.server(client, sign_in=returns_it))
     with serving(web) as origin, browser(origin) as http:
         assert http.get("/queue/api/stats").status_code == 401
         http.post("/login/anna")
+        assert http.get("/called/api/stats").status_code == 200
         assert http.get("/queue/api/stats").status_code == 200
         http.post("/login/blocked")
         assert http.get("/queue/api/stats").status_code == 401
@@ -203,7 +206,18 @@ def test_a_user_with_queues_sees_only_their_tasks_and_creates_no_keys(shop: Shop
     assert shop.app.keys() == []
 
 
-@pytest.mark.parametrize("wrong", ["admin", ["all"], 7, True, {"scopes": 1}, lambda: SignedIn(["read"], queues=[])])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "admin",
+        ["all"],
+        7,
+        True,
+        {"scopes": 1},
+        lambda: SignedIn(["read"], queues=[]),
+        lambda: SignedIn(["read"], queues="media"),
+    ],
+)
 def test_a_sign_in_that_returns_something_else_is_an_error_of_the_server_and_lets_nobody_in(
     shop: Shop, wrong: Any
 ) -> None:
