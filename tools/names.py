@@ -43,6 +43,9 @@ OTHER_FOLDERS = ("bench", "tests/helpers", "tools")
 WIRE = "dibs.wire."
 """The structs of the HTTP API may have the names of the model's types: they are written `wire.Task`."""
 
+DJANGO_MODELS = "dibs.django.models"
+"""The models of Django's admin may have them too: permissions and URLs have their names (`dibs.view_task`)."""
+
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -50,7 +53,8 @@ def doubled(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Public class names that are defined in more than one module. `names`: class name -> modules."""
     for name, modules in sorted(names.items()):
         structs = [module for module in modules if module.startswith(WIRE)]
-        for homes in (structs, [module for module in modules if module not in structs]):
+        django = [module for module in modules if module == DJANGO_MODELS]
+        for homes in (structs, django, [module for module in modules if module not in (*structs, *django)]):
             if len(homes) > 1:
                 yield f"The class name {name} is defined {len(homes)} times: {', '.join(homes)}."
 

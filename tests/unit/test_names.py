@@ -22,6 +22,11 @@ def test_a_wire_struct_may_have_the_name_of_its_model_type() -> None:
     assert len(list(doubled({"Task": ["dibs.wire.claims", "dibs.wire.tasks"]}))) == 1
 
 
+def test_a_model_of_the_django_admin_may_have_the_name_of_its_model_type() -> None:
+    assert list(doubled({"Task": ["dibs.model.task", "dibs.wire.tasks", "dibs.django.models"]})) == []
+    assert len(list(doubled({"Task": ["dibs.django.admin.tasks", "dibs.model.task"]}))) == 1
+
+
 @pytest.mark.parametrize(
     ("source", "module", "word"),
     [

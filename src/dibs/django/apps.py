@@ -9,11 +9,11 @@ from dibs.django import tables
 
 
 class DibsConfig(AppConfig):
-    """The app "dibs.django", whose migration makes the tables of dibs."""
+    """The app "dibs.django". The models are for the admin and have no tables; a migration makes those of dibs."""
 
     name = "dibs.django"
     label = "dibs"
-    verbose_name = "Tasks"
+    verbose_name = "dibs"
 
     def ready(self) -> None:
         """Register the system checks, and keep the tables up to date after each `migrate`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -12,9 +11,9 @@ from markupsafe import Markup
 
 from dibs.encoded import describe_text
 from dibs.server.dashboard.assets import asset
+from dibs.server.dashboard.texts import DASH, seconds, shorten, visible
 from dibs.version import __version__
 
-DASH = "\N{EN DASH}"
 FIRST_TEMPLATES = ("base.html", "macros.html", "signin.html", "overview.html")
 HTML = (b"content-type", b"text/html; charset=utf-8")
 
@@ -65,46 +64,6 @@ def _ago(passed: float) -> str:
     return f"{text} ago" if passed > 0 else f"in {text}"
 
 
-def seconds(value: float | None, *, rough: bool = False) -> str:
-    """Format a duration: 3 ms, 1.2 s, 4 min 10 s, 3 h 5 min, 2 d 4 h. `rough`: only one unit."""
-    if value is None:
-        return DASH
-    if value < 60:
-        if rough:
-            return f"{int(value)} s"
-        return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
-    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if value >= size:
-            rest = int(value % size // smaller)
-            return f"{int(value // size)} {unit}" + (f" {rest} {name}" if rest and not rough else "")
-    raise AssertionError(value)
-
-
 def number(value: float | None) -> str:
     """Format a number with thousands separators: 1,234,567."""
     return DASH if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
-
-
-def shorten(text: str, length: int = 120) -> str:
-    """Shorten a long text."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def visible(text: str) -> str:
-    """Replace control characters by visible symbols: a browser would hide them or change the direction of the text."""
-    if text.isprintable():  # the fast path for nearly all texts
-        return text
-    return "".join(_shown(sign) for sign in text)
-
-
-def _shown(sign: str) -> str:
-    code = ord(sign)
-    if code < 32 and sign not in "\n\t":
-        return chr(0x2400 + code)
-    if unicodedata.category(sign) in _INVISIBLE and sign not in "\n\t":
-        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return sign
-
-
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories of invisible characters, direction marks and lone surrogates."""

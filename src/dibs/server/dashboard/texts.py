@@ -1,14 +1,16 @@
-"""Params, results and errors of any size as text: an excerpt for the page, and the complete text for a download."""
+"""Values as text for a page: params, results and errors of any size as an excerpt, durations, hidden characters."""
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
 from dibs.encoded import describe, is_encoded, readable
 from dibs.model.task import Failure
 
+DASH = "\N{EN DASH}"
 EXCERPT_LENGTH = 20_000
 """Maximum number of characters on a page."""
 
@@ -57,3 +59,43 @@ def whole_error(error: Failure) -> str:
 def str_of(error: Failure) -> str:
     """Return the type and message of an error."""
     return f"{error.type}: {error.message}" if error.type else error.message
+
+
+def seconds(value: float | None, *, rough: bool = False) -> str:
+    """Format a duration: 3 ms, 1.2 s, 4 min 10 s, 3 h 5 min, 2 d 4 h. `rough`: only one unit."""
+    if value is None:
+        return DASH
+    if value < 60:
+        if rough:
+            return f"{int(value)} s"
+        return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
+    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if value >= size:
+            rest = int(value % size // smaller)
+            return f"{int(value // size)} {unit}" + (f" {rest} {name}" if rest and not rough else "")
+    raise AssertionError(value)
+
+
+def shorten(text: str, length: int = 120) -> str:
+    """Shorten a long text."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def visible(text: str) -> str:
+    """Replace control characters by visible symbols: a browser would hide them or change the direction of the text."""
+    if text.isprintable():  # the fast path for nearly all texts
+        return text
+    return "".join(_shown(sign) for sign in text)
+
+
+def _shown(sign: str) -> str:
+    code = ord(sign)
+    if code < 32 and sign not in "\n\t":
+        return chr(0x2400 + code)
+    if unicodedata.category(sign) in _INVISIBLE and sign not in "\n\t":
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return sign
+
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories of invisible characters, direction marks and lone surrogates."""

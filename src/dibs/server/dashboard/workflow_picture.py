@@ -15,7 +15,7 @@ from datetime import datetime
 from dibs.model.task import State
 from dibs.model.workflow import WORKFLOW_STEP, Step, StepDetails, StepKind
 from dibs.server.dashboard.graph_layout import Box, lay_out
-from dibs.server.dashboard.rendering import seconds, shorten, visible
+from dibs.server.dashboard.texts import seconds, shorten, visible
 from dibs.server.dashboard.workflow_graphs import GroupStatus, NodeGroup
 from dibs.workflow.summary import IGNORED, most_urgent_of, shown_state
 

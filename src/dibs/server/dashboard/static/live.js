@@ -9,6 +9,7 @@ const MIN_INTERVAL = 1500; // minimum milliseconds between two fetches
 const RATIO = 10; // and at least ten times the duration of the last fetch
 const RESTLESS_INTERVAL = 3000; // milliseconds after which the page is fetched although no task changed
 const MAX_INTERVAL = 20000;
+const MAX_GAP = 3500; // milliseconds without a stream after which the page says so: a browser reconnects after two seconds
 const RECONNECT_DELAY = 5000; // milliseconds until the next attempt after the server refused the stream
 
 const OLD_AFTER = 7000; // milliseconds after which the numbers are shown as old: a busy server updates them every five seconds
@@ -31,16 +32,21 @@ export function startLive() {
   document.addEventListener("visibilitychange", () => document.hidden || refreshSoon());
 }
 
+// A server that ends each stream soon, as under WSGI, is asked again at once: only a longer gap is shown.
 function connect(sign) {
+  let gap = null;
   const source = new EventSource(`${prefix}/live`);
   source.addEventListener("open", () => {
+    clearTimeout(gap);
+    gap = null;
     openedAt = performance.now();
     show(sign, "on", "live");
   });
   source.addEventListener("error", () => {
     openedAt = null;
-    show(sign, "off", "no connection");
-    if (source.readyState === EventSource.CLOSED) connectLater(sign); // refused; otherwise the browser reconnects by itself
+    const refused = source.readyState === EventSource.CLOSED; // otherwise the browser reconnects by itself
+    gap ??= setTimeout(() => show(sign, "off", "no connection"), refused ? 0 : MAX_GAP);
+    if (refused) connectLater(sign);
   });
   source.addEventListener("stats", (event) => {
     const stats = JSON.parse(event.data);
