@@ -227,6 +227,7 @@ def test_tasks_in_the_transactions_of_an_async_session_on_the_database_of_the_te
     assert "2 passed" in printed, printed
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_joining_a_transaction_of_another_database_is_refused_with_the_names_of_the_fixtures(
     project: Project, empty_url: str
 ) -> None:

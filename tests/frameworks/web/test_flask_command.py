@@ -132,6 +132,7 @@ def test_the_commands_use_the_store_of_the_application(application: Flask, flask
     assert (refused.returncode, "There is no task 99" in refused.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_options_and_the_help_are_those_of_dibs(application: Flask, flask: RunFlask, tmp_path: Any) -> None:
     assert "redrive" in flask("dibs", "dead", "--help").stdout
     assert "worker" in flask("dibs").stdout
