@@ -1,8 +1,9 @@
 """All promises about one task together: any sequence of calls has the same effect on a store as on the model.
 
 Hypothesis plays people and workers that enqueue, claim, finish, renew, cancel, retry, pause and wait, with live, stale
-and foreign claims. After each step the whole store is compared with the model (tests/helpers/model.py). A failure is
-shrunk to the fewest steps that lead to it. The steps are the same in every run; `make stress` plays others, and more.
+and foreign claims, of tasks with limits and of a fair queue too. After each step the whole store is compared with the
+model (tests/helpers/model.py). A failure is shrunk to the fewest steps that lead to it. The steps are the same in every
+run; `make stress` plays others, and more.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ from dibs.procedures import claim_now, exchange
 from tests.conftest import ENGINES
 from tests.helpers.clients import Clock, follow, run, sweep_every
 from tests.helpers.databases import run_sql
+from tests.helpers.flow_model import ModelLimit
 from tests.helpers.key_model import shown_scope
 from tests.helpers.model import (
     CHANCE,
     ENDED,
     KEPT,
     ORDERS,
+    PER_GROUP,
     SECOND,
     Answer,
     Between,
@@ -55,7 +58,7 @@ LONG = int(os.environ.get("STRESS_EXAMPLES", "0")) // 10
 """Examples in `make stress`: of a hundred steps each, so that a tenth of those of other tests is as much."""
 
 settings.register_profile(
-    "model", max_examples=50, stateful_step_count=30, derandomize=True, database=None, deadline=None,
+    "model", max_examples=45, stateful_step_count=30, derandomize=True, database=None, deadline=None,
     suppress_health_check=list(HealthCheck), print_blob=False, report_multiple_bugs=False,
 )  # fmt: skip
 settings.register_profile(
@@ -94,8 +97,25 @@ NEW_TASKS = some.fixed_dictionaries(
         "delay": some.one_of(some.just(0), WAITS),
         "key": some.sampled_from([None, None, None, None, "one", "two"]),
         "expires_in": some.sampled_from([1, 10, 61]),
+        "limits": some.sampled_from([["lock"], ["quota"], [PER_GROUP], ["lock", PER_GROUP], ["quota", PER_GROUP]]),
+        "group": some.sampled_from(["a", "b"]),
     },
 )
+LIMITS = {
+    "lock": some.sampled_from([ModelLimit(1), ModelLimit(2), ModelLimit(3)]),
+    "quota": some.sampled_from([ModelLimit(None, 1, burst=2), ModelLimit(None, 2), ModelLimit(2, 1, burst=3)]),
+    PER_GROUP: some.sampled_from([ModelLimit(1), ModelLimit(2)]),
+}
+FLOODS = some.builds(
+    lambda common, tasks: [common | dict(zip(("group", "priority"), task, strict=True)) for task in tasks],
+    some.fixed_dictionaries(
+        {"type": TYPES, "queue": QUEUES, "limits": some.sampled_from([[], ["lock"], ["quota"], [PER_GROUP]])}
+    ),
+    some.lists(some.tuples(some.sampled_from(["a", "b"]), some.integers(0, 1)), min_size=3, max_size=5),
+)
+"""Tasks that compete for the permits of one limit, or for the turns of two groups."""
+
+NEW_LIMITS = some.one_of(*(some.tuples(some.just(name), limit) for name, limit in LIMITS.items()))
 KEY_RULES = some.fixed_dictionaries(
     {"key": some.sampled_from(["one", "two"])},
     optional={
@@ -134,6 +154,7 @@ CHANGES = some.fixed_dictionaries(
         "queue": QUEUES,
         "params": some.sampled_from([{"n": 1}, {"n": 2}]),
         "delay": some.one_of(some.just(0), WAITS),
+        "group": some.sampled_from(["a", "b"]),
     },
 ).filter(bool)
 DEAD = some.fixed_dictionaries(
@@ -179,15 +200,29 @@ class Play(RuleBasedStateMachine):
         self.app.close()
 
     @initialize(
-        new=some.lists(NEW_TASKS, min_size=1, max_size=4),
+        new=some.one_of(some.lists(NEW_TASKS, min_size=1, max_size=4), FLOODS),
         count=some.integers(1, 3),
         lease=LEASES,
         in_passing=some.booleans(),
+        limited=some.sampled_from([True, True, False]),
+        fair=some.sampled_from([True, True, False]),
     )
-    def begin(self, new: list[dict[str, Any]], count: int, lease: float, in_passing: bool) -> None:
-        """Some tasks, of which ann has claimed some; and whether claims always sweep in passing, or only when they find
-        nothing (otherwise that is a matter of real time)."""
+    def begin(
+        self, new: list[dict[str, Any]], count: int, lease: float, in_passing: bool, limited: bool, fair: bool
+    ) -> None:
+        """Some tasks, of which ann has claimed some; whether there are limits, and a fair queue; and whether claims
+        always sweep in passing, or only when they find nothing (otherwise that is a matter of real time)."""
         sweep_every(self.app, 0 if in_passing else NEVER)
+        if limited:
+            for name, limit in {
+                "lock": ModelLimit(3),
+                "quota": ModelLimit(None, 1, burst=3),
+                PER_GROUP: ModelLimit(2),
+            }.items():
+                self.set_limit((name, limit))
+        if fair:
+            self.app.set_queue("mail", fair=True)
+            self.model.fair.add("mail")
         self.enqueue(new)
         self.claim("ann", count, {"lease": lease})
 
@@ -215,12 +250,22 @@ class Play(RuleBasedStateMachine):
 
     @rule(new=some.lists(some.one_of(NEW_TASKS, UNIQUE_TASKS), min_size=1, max_size=3))
     def enqueue(self, new: list[dict[str, Any]]) -> None:
+        new = [self.with_known_limits(each) for each in new]
         said = answered(lambda: self.app.enqueue_many([NewTask(**each) for each in new]))
         expected = self.model.enqueue(new)
         if isinstance(expected, str):
             assert said == expected
         else:
             self.stored(said, expected)
+
+    def with_known_limits(self, new: dict[str, Any]) -> dict[str, Any]:
+        """Unknown limits would be refused, and one per group without a group; other tests say so."""
+        limits = [name for name in new.get("limits", []) if name in self.model.use.limits]
+        return new | {"limits": limits} | ({"group": new.get("group", "a")} if PER_GROUP in limits else {})
+
+    @rule(new=FLOODS)
+    def flood(self, new: list[dict[str, Any]]) -> None:
+        self.enqueue(new)
 
     def stored(self, said: list[Task], expected: list[tuple[int, bool, bool]]) -> None:
         """New tasks have higher ids than all before: age is the id."""
@@ -265,17 +310,36 @@ class Play(RuleBasedStateMachine):
         (self.app.pause_type if paused else self.app.resume_type)(kind)
         (self.model.paused_types.add if paused else self.model.paused_types.discard)(kind)
 
+    # Limits
+
+    @rule(limit=NEW_LIMITS)
+    def set_limit(self, limit: tuple[str, ModelLimit]) -> None:
+        name, values = limit
+        per = "group" if name == PER_GROUP else None
+        self.app.set_limit(name, max=values.max, rate=values.rate, burst=values.burst, per=per)
+        self.model.use.limits[name] = values
+
+    @rule(name=some.sampled_from(sorted(LIMITS)))
+    @precondition(lambda self: self.model.use.limits)
+    def remove_limit(self, name: str) -> None:
+        known = self.model.use.limits.pop(name, None)
+        said = answered(lambda: self.app.remove_limit(name))
+        assert said == (None if known else "limit_not_found")
+
+    @rule(queue=QUEUES, limits=some.sampled_from([[], ["lock"], ["lock", "quota"]]))
+    @precondition(lambda self: self.model.use.limits)
+    def limit_queue(self, queue: str, limits: list[str]) -> None:
+        limits = [name for name in limits if name in self.model.use.limits]
+        self.app.set_queue(queue, limits=limits)
+        self.model.queue_limits[queue] = limits
+
     # Workers
 
     @rule(options=some.fixed_dictionaries({}, optional=FILTERS), count=some.integers(1, 3))
     def peek(self, options: dict[str, Any], count: int) -> None:
         said = self.numbers(run(self.app, self.app._store.queue.peek(Filters(count=count, **options))))
-        expected = [life.number for life in self.model.candidates(ModelRequest("nobody", **options))]
-        if options.get("order") in CHANCE:
-            assert set(said) <= set(expected)
-            assert len(set(said)) == min(count, len(expected))
-        else:
-            assert said == expected[:count]
+        expected, _ = self.model.choose(ModelRequest("nobody", count, **options), said)
+        assert said == [life.number for life in expected]
 
     @rule(worker=WORKERS, count=some.integers(1, 3), options=CLAIM_OPTIONS)
     def claim(self, worker: str, count: int, options: dict[str, Any]) -> None:
@@ -364,6 +428,8 @@ class Play(RuleBasedStateMachine):
         self.compare_tasks()
         self.compare_history()
         self.compare_counts()
+        if self.model.use.limits:
+            self.compare_limits()
 
     def compare_tasks(self) -> None:
         found = {task.id: task for task in self.app.list_tasks(limit=1000)}
@@ -386,6 +452,17 @@ class Play(RuleBasedStateMachine):
         assert {queue.name: queue.depth for queue in queues if queue.depth} == self.model.depth()
         assert {queue.name for queue in queues if queue.paused} == self.model.paused
         assert {kind.name for kind in self.app.paused_types()} == self.model.paused_types
+
+    def compare_limits(self) -> None:
+        figures = self.model.figures()
+        expected = dict.fromkeys(self.model.use.limits, (0, 0))
+        for (name, _), (used, waiting) in figures.items():
+            if name in expected:
+                expected[name] = expected[name][0] + used, expected[name][1] + waiting
+        assert {limit.name: (limit.used, limit.waiting) for limit in self.app.limits()} == expected
+        if PER_GROUP in expected:
+            groups = {(PER_GROUP, each.group): (each.used, each.waiting) for each in self.app.limit_groups(PER_GROUP)}
+            assert groups == {name: each for name, each in figures.items() if name[0] == PER_GROUP}
 
     # Conversion between results of the store and of the model
 
@@ -480,6 +557,8 @@ def of_task(task: Task) -> dict[str, Any]:
         "error": task.error and (task.error.type, task.error.message),
         "dropped": task.dropped,
         "expires_at": micros(task.expires_at),
+        "group": task.group,
+        "limits": task.limits,
     }
 
 

@@ -176,6 +176,7 @@ class FairQueues:
     def __init__(self) -> None:
         self.worlds = [Turns()]
         self._known: set[Kind] = set()
+        self._unsure: set[Kind] = set()
         self._doubtful: set[Kind] = set()
 
     def add(self, queue: str) -> None:
@@ -188,10 +189,12 @@ class FairQueues:
         for turns in self.worlds:
             turns.weights[queue, group] = weight
 
-    def begin(self, waiting: set[Kind]) -> list[Turns]:
-        """The possible turns at the begin of a claim, while tasks of these kinds wait."""
-        sure = {(kind[0], kind[2]) for kind in waiting - self._known - self._doubtful}
-        perhaps = {(kind[0], kind[2]) for kind in waiting & self._doubtful} - sure
+    def begin(self, waiting: set[Kind], expired: Iterable[Kind] = ()) -> list[Turns]:
+        """The possible turns at the beginning of a claim, while tasks of these kinds wait. Of some kinds a task has
+        expired: whether tasks of the kind waited all the time is in doubt from now on."""
+        self._unsure.update(expired)
+        sure = {(kind[0], kind[2]) for kind in waiting - self._known - self._doubtful - self._unsure}
+        perhaps = {(kind[0], kind[2]) for kind in (waiting & self._doubtful) | self._unsure} - sure
         worlds = copy.deepcopy(self.worlds)
         for turns in worlds:
             for group in sure:

@@ -78,6 +78,7 @@ def replace(model: Model, life: Life, new: New) -> None:
         due = min(due, life.created_at + round(new["max_delay"] * SECOND))
     life.params = life.content = new.get("params", {})
     life.priority, life.run_at = new.get("priority", 0), due
+    life.limits, life.group = new.get("limits", []), new.get("group")
     life.expires_at = model.now + round(new["expires_in"] * SECOND) if "expires_in" in new else None
     life.move(Event.REPLACED, State.SCHEDULED if due > model.now else State.PENDING)
 

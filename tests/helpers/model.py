@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from dibs import Cancelled, Completed, Event, Failed, Outcome, Released, State
 from tests.helpers import key_model
+from tests.helpers.flow_model import CounterName, FairQueues, Kind, Turns, Use, choose
 
 SECOND = 1_000_000
 NEVER = 10**9
@@ -105,6 +106,10 @@ class Life:
     error: tuple[str, str] | None = None
     dropped: int = 0
     expires_at: int | None = None
+    group: str | None = None
+    limits: list[str] = field(default_factory=list)
+    counters: tuple[CounterName, ...] = ()
+    """What a claim counts towards: of a task that waits the next one, otherwise the last one."""
     ahead: bool = False
     request: str | None = None
     gone: bool = False
@@ -145,6 +150,9 @@ ORDERS: dict[str, Callable[[Life], tuple[int, int]]] = {
 CHANCE = ("random", "weighted")
 """Orders in which any task may come first."""
 
+PER_GROUP = "tenant"
+"""The limit that holds for each group."""
+
 
 class Model:
     """A store."""
@@ -154,6 +162,9 @@ class Model:
         self.lives: list[Life] = []
         self.paused: set[str] = set()
         self.paused_types: set[str] = set()
+        self.use = Use()
+        self.queue_limits: dict[str, list[str]] = {}
+        self.fair = FairQueues()
 
     def present(self) -> list[Life]:
         """Tasks that have not been pruned."""
@@ -224,16 +235,79 @@ class Model:
         """The tasks that the worker must have got. What was swept in passing, and what chance chose, the store says."""
         if asked := self._received(request):
             return asked
-        if swept or not self.candidates(request):
+        if swept or not any(map(self._use().has_room, self.candidates(request))):
             self.sweep()
-        chosen = self.candidates(request)
-        if request.order in CHANCE:
-            chosen = [life for life in chosen if life.number in got] or chosen
-            chosen.sort(key=lambda life: got.index(life.number) if life.number in got else len(got))
-        chosen = chosen[: request.count]
+        chosen, worlds = self.choose(request, got)
+        before = self._waiting_kinds()
         for life in chosen:
             self._hand_out(life, request)
+        self.fair.end(worlds, before, self._waiting_kinds(), lambda kind: self._looks_for(kind, request))
         return [life.number for life in chosen]
+
+    def choose(self, request: ModelRequest, got: Sequence[int]) -> tuple[list[Life], list[Turns]]:
+        """What a claim takes, and the possible turns after it. If chance has a part in it: what it got, if it may."""
+        tasks, worlds = self.candidates(request), self.fair.begin(self._waiting_kinds(), self._expired_kinds())
+        if request.order in CHANCE or (request.count > 1 and any(self._waits_for_turn(life) for life in tasks)):
+            return self._allowed(tasks, request, got, worlds), worlds
+        key = ORDERS[request.order]
+        choices = [choose(tasks, request.count, request.order, key, self._use(), turns) for turns in worlds]
+        same = [nth for nth, lives in enumerate(choices) if [life.number for life in lives] == list(got)]
+        return choices[same[0] if same else 0], [worlds[nth] for nth in same]
+
+    def _allowed(
+        self, tasks: Sequence[Life], request: ModelRequest, got: Sequence[int], worlds: Sequence[Turns]
+    ) -> list[Life]:
+        """Those that the claim got, as far as they were free and no limit was full; and one more if there was room."""
+        use, left = self._use(), {life.number: life for life in tasks}
+        chosen = []
+        for number in got:
+            if number in left and use.has_room(left[number]):
+                chosen.append(left.pop(number))
+                for each in (use.take, *(turns.serve for turns in worlds)):
+                    each(chosen[-1])
+        missed = [life for life in left.values() if use.has_room(life)]
+        return chosen + missed[: request.count - len(chosen)]
+
+    def _waits_for_turn(self, life: Life) -> bool:
+        """Which groups get the permits of a full limit is decided at the beginning of a claim."""
+        return life.queue in self.fair.worlds[0].reached and bool(life.counters)
+
+    def _use(self) -> Use:
+        """What the limits have left."""
+        return self.use.at(self.now, [life for life in self.present() if life.state is State.CLAIMED])
+
+    def _waiting_kinds(self) -> set[Kind]:
+        """The kinds of tasks of fair queues that wait."""
+        return {_kind(life) for life in self._of_fair_queues() if not self._expired(life)}
+
+    def _expired_kinds(self) -> set[Kind]:
+        """The kinds of which a task expired and is not cancelled yet: claims do not count it as waiting."""
+        return {_kind(life) for life in self._of_fair_queues() if self._expired(life)}
+
+    def _of_fair_queues(self) -> list[Life]:
+        fair = self.fair.worlds[0].reached
+        return [life for life in self.present() if life.queue in fair and life.state is State.PENDING]
+
+    def _looks_for(self, kind: Kind, request: ModelRequest) -> bool:
+        """Whether the claim would have found a task of this kind."""
+        one = Life(0, kind[1], 0, 0, queue=kind[0], max_attempts=1, limits=[name for name, _ in kind[3]])
+        return not self.counters_of(one) and self._is_open(one) and _fits(one, request)
+
+    def counters_of(self, life: Life) -> tuple[CounterName, ...]:
+        """What a claim of the task would count towards: the limits of the task and of its queue."""
+        names = dict.fromkeys([*life.limits, *self.queue_limits.get(life.queue, [])])
+        return tuple((name, (life.group or "") if name == PER_GROUP else None) for name in names)
+
+    def figures(self) -> dict[CounterName, tuple[int, int]]:
+        """Of each limit and group: the live claims, and the pending tasks."""
+        used: Counter[CounterName] = Counter()
+        waiting: Counter[CounterName] = Counter()
+        for life in self.present():
+            if life.state is State.CLAIMED:
+                used.update(life.counters)
+            elif life.state is State.PENDING:
+                waiting.update(self.counters_of(life))
+        return {name: (used[name], waiting[name]) for name in {*used, *waiting}}
 
     def _received(self, request: ModelRequest) -> list[int]:
         """What this worker got under the name of this request, and still holds."""
@@ -247,6 +321,9 @@ class Model:
 
     def candidates(self, request: ModelRequest) -> list[Life]:
         """What may be claimed now, first things first."""
+        for life in self.present():
+            if life.waits:
+                life.counters = self.counters_of(life)
         fit = [life for life in self.present() if self._claimable(life) and _fits(life, request)]
         return sorted(fit, key=ORDERS.get(request.order, ORDERS["fifo"]))
 
@@ -262,6 +339,9 @@ class Model:
         return not_started and life.expires_at is not None and life.expires_at <= self.now
 
     def _hand_out(self, life: Life, request: ModelRequest) -> None:
+        life.counters = self.counters_of(life)
+        self.use = self._use()
+        self.use.take(life)
         life.token += 1
         life.move(Event.CLAIMED, State.CLAIMED, request.worker)
         life.worker, life.request, life.ahead = request.worker, request.request, request.ahead
@@ -277,12 +357,21 @@ class Model:
         pending = self.after_sweep(life) is State.PENDING
         claimable = pending and self._is_open(life) and not self._expired(life)
         state = self.after_sweep(life)
+        life.counters = self.counters_of(life) if life.waits else life.counters
+        if claimable and not self._use_after_sweep(swept).has_room(life):
+            self._sweep_if(swept)
+            return "limit_reached"
         if claimable:
-            self._sweep_if(life.state is not State.PENDING)
+            self._sweep_if(swept or life.state is not State.PENDING)
             self._hand_out(life, ModelRequest(worker, lease=lease))
             return "claimed"
         self._sweep_if(swept)
         return "already_claimed" if state is State.CLAIMED else "not_claimable"
+
+    def _use_after_sweep(self, swept: bool) -> Use:
+        """What the limits have left after the claims whose leases ran out were taken back, if they were."""
+        live = [life for life in self.present() if life.state is State.CLAIMED]
+        return self.use.at(self.now, [life for life in live if not (swept and self._moves(life))])
 
     # Finish
 
@@ -533,7 +622,12 @@ def _fits(life: Life, request: ModelRequest) -> bool:
         (request.queues is None or life.queue in request.queues)
         and (request.types is None or life.type in request.types)
         and life.attempts_left >= (request.max_attempts_remaining or 0)
+        and not (request.ahead and life.counters)
     )
+
+
+def _kind(life: Life) -> Kind:
+    return life.queue, life.type, life.group or "", tuple((name, None) for name in life.limits)
 
 
 _EXPIRED = "The task was not started by its expiry."

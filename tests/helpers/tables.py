@@ -31,6 +31,13 @@ TABLES = (
     "dibs_sessions",
     "dibs_retention",
     "dibs_retention_changes",
+    "dibs_limits",
+    "dibs_flow_settings",
+    "dibs_backlogs",
+    "dibs_counters",
+    "dibs_groups",
+    "dibs_signals",
+    "dibs_flow",
 )
 
 
