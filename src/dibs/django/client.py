@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, get_args
 
 from django.db.models import Model, QuerySet
 
@@ -15,6 +15,7 @@ from dibs.errors import InvalidValue, SchemaMissing
 from dibs.handlers.batch import BatchHandler
 from dibs.handlers.handler import Handler
 from dibs.handlers.middleware import is_async
+from dibs.handlers.values import annotations_of
 from dibs.model.task import NewTask
 from dibs.redaction import redact_url
 from dibs.worker.config import WorkerConfig, WorkerOptions
@@ -52,6 +53,15 @@ class DjangoHandler(_AroundAttempts, Handler[P, R, C]):
     """A handler of a Django project, which refuses instances of models as arguments."""
 
     batch_kind = DjangoBatchHandler
+
+    def check_types(self) -> None:
+        """See HandlerBase."""
+        try:
+            super().check_types()
+        except InvalidValue as error:
+            if any(map(_names_model, (annotations_of(self.function) or {}).values())):
+                raise InvalidValue(error.message, hint=MODEL_ADVICE) from None
+            raise
 
     def new(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
         """See Handler."""
@@ -114,6 +124,15 @@ class DjangoDibs(Dibs):
     def __repr__(self) -> str:
         project = isinstance(self._store, ProjectStore)
         return f"DjangoDibs({PROJECT})" if project else f"DjangoDibs({redact_url(self._url)!r})"
+
+
+MODEL_ADVICE = "Take the primary key (order_id: int), and read the row in the handler: it may have changed until then."
+
+
+def _names_model(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return True
+    return any(map(_names_model, get_args(annotation)))
 
 
 def refuse_models(what: str, values: Iterable[Any]) -> None:

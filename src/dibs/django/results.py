@@ -8,12 +8,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive
 
 from dibs.django.client import app
 from dibs.django.discovery import discover
-from dibs.django.framework import DjangoTask, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from dibs.django.framework import (
+    DjangoTask,
+    InvalidTask,
+    TaskError,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+)
 from dibs.model.history import HistoryEntry
 from dibs.model.task import EXPIRED, LEASE_LOST, Event, Failure, State, Task
 
@@ -33,6 +41,9 @@ STATUSES = {
     State.FAILED: TaskResultStatus.FAILED,
     State.CANCELLED: TaskResultStatus.FAILED,
 }
+
+FAILURES = frozenset({Event.FAILED, Event.RECOVERED, Event.EXPIRED})
+"""The events of which the detail is an error."""
 
 OWN_ERRORS = {LEASE_LOST: "dibs.ClaimLost", EXPIRED: "dibs.TaskExpired", "Cancel": "dibs.Cancel"}
 """The exceptions for errors that dibs records itself, by their type."""
@@ -71,7 +82,7 @@ def result_of(record: Task, history: Sequence[HistoryEntry], result_id: str) -> 
         args=record.params.get("args", []),
         kwargs=record.params.get("kwargs", {}),
         backend=task.backend,
-        errors=errors_of(record),
+        errors=errors_of(record, history),
         worker_ids=[entry.worker_id or "" for entry in claims],
     )
     object.__setattr__(result, "_return_value", record.raw_result)
@@ -82,12 +93,15 @@ def task_of(record: Task) -> Any:
     """The Task of the framework with the options of this stored task."""
     task = resolve(record.type)
     run_after = record.params.get(RUN_AFTER)
-    return task.using(
-        priority=record.priority,
-        queue_name=record.queue,
-        backend=record.params.get(BACKEND),
-        run_after=None if run_after is None else datetime.fromisoformat(run_after),
-    )
+    try:
+        return task.using(
+            priority=record.priority,
+            queue_name=record.queue,
+            backend=record.params.get(BACKEND),
+            run_after=None if run_after is None else datetime.fromisoformat(run_after),
+        )
+    except (InvalidTask, ImproperlyConfigured):  # changed by hand to a queue or priority that the backend does not have
+        return task
 
 
 def resolve(path: str) -> Any:
@@ -109,12 +123,15 @@ def _imported(path: str) -> Any:
         return None
 
 
-def errors_of(record: Task) -> list[Any]:
-    """The error of the last attempt that failed."""
-    if record.error is None:
-        cancelled = record.state is State.CANCELLED
-        return [TaskError(exception_class_path="dibs.Cancel", traceback="The task was cancelled.")] if cancelled else []
-    return [error_of(record.error)]
+def errors_of(record: Task, history: Sequence[HistoryEntry]) -> list[Any]:
+    """The error of each attempt that failed. Their history may be pruned: then that of the last one."""
+    ended = [entry.detail for entry in history if entry.event in FAILURES and entry.detail is not None]
+    failures = [Failure(each["type"], each["message"], each.get("traceback")) for each in ended if "message" in each]
+    if not failures and record.error is not None:
+        failures = [record.error]
+    if record.state is State.CANCELLED and record.error is None:
+        failures.append(Failure("Cancel", "The task was cancelled."))
+    return [error_of(each) for each in failures]
 
 
 def error_of(failure: Failure) -> Any:

@@ -19,7 +19,6 @@ from dibs.handlers.context import Context
 from dibs.handlers.endings import Permanent, describe, outcome_of
 from dibs.model.claim import Cancelled, Failed
 from dibs.model.history import HistoryEntry
-from dibs.model.task import Event
 
 
 def register(task: Any) -> None:
@@ -31,49 +30,49 @@ def register(task: Any) -> None:
 
 
 def run(ctx: Context, **params: Any) -> Any:
-    """Run a task in this thread."""
-    attempt = DjangoAttempt(ctx, earlier_claims(ctx))
+    """Run a task in this thread. Receivers of `task_finished` that raise are logged by Django: the work is done."""
+    attempt = DjangoAttempt(ctx, history_before(ctx))
     task_started.send(sender=attempt.sender, task_result=attempt.result)
     try:
         returned = attempt.returned(attempt.task.call(*attempt.arguments, **attempt.result.kwargs))
     except BaseException as error:
         if attempt.failed(error):
-            task_finished.send(sender=attempt.sender, task_result=attempt.result)
+            task_finished.send_robust(sender=attempt.sender, task_result=attempt.result)
         raise
-    task_finished.send(sender=attempt.sender, task_result=attempt.result)
+    task_finished.send_robust(sender=attempt.sender, task_result=attempt.result)
     return returned
 
 
 async def run_async(ctx: Context, **params: Any) -> Any:
     """Run a coroutine function on the event loop."""
-    attempt = DjangoAttempt(ctx, await sync_to_async(earlier_claims)(ctx))
+    attempt = DjangoAttempt(ctx, await sync_to_async(history_before)(ctx))
     await task_started.asend(sender=attempt.sender, task_result=attempt.result)
     try:
         returned = attempt.returned(await attempt.task.acall(*attempt.arguments, **attempt.result.kwargs))
     except BaseException as error:
         if attempt.failed(error):
-            await task_finished.asend(sender=attempt.sender, task_result=attempt.result)
+            await task_finished.asend_robust(sender=attempt.sender, task_result=attempt.result)
         raise
-    await task_finished.asend(sender=attempt.sender, task_result=attempt.result)
+    await task_finished.asend_robust(sender=attempt.sender, task_result=attempt.result)
     return returned
 
 
-def earlier_claims(ctx: Context) -> list[HistoryEntry]:
-    """The claims of the task before this attempt; read only if there may be some."""
-    return [] if ctx.token == 1 else [each for each in app.history(ctx.task.id) if each.event is Event.CLAIMED]
+def history_before(ctx: Context) -> list[HistoryEntry]:
+    """The history of the task; read only if there were claims before this one."""
+    return [] if ctx.token == 1 else app.history(ctx.task.id)
 
 
 class DjangoAttempt:
     """One attempt of a task, and its result as the task and the receivers of signals see it."""
 
-    def __init__(self, ctx: Context, claims: list[HistoryEntry]) -> None:
+    def __init__(self, ctx: Context, history: list[HistoryEntry]) -> None:
         self._ctx = ctx
         self.task = task_of(ctx.task)
         backend = task_backends[self.task.backend]
         self.sender = type(backend)
-        self.result = result_of(ctx.task, claims, backend.result_id(ctx.task))
+        self.result = result_of(ctx.task, history, backend.result_id(ctx.task))
         now = moment(datetime.now(UTC))
-        if len(claims) < ctx.token:  # the store may show this claim already
+        if len(self.result.worker_ids) < ctx.token:  # else the history has this claim already
             self.result.worker_ids.append(ctx.claim.worker_id)
         self._set(
             status=TaskResultStatus.RUNNING,

@@ -63,7 +63,7 @@ class Project:
         """Start the development server, and wait until it answers."""
         self._port = free_port()
         self.start(sys.executable, "manage.py", "runserver", "--noreload", str(self._port))
-        until(lambda: answers(self._port))
+        until(lambda: answers(self._port), 60)
 
     def work(self) -> None:
         """Start a worker."""
@@ -75,7 +75,7 @@ class Project:
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert answer.status == 201
             assert set(json.load(answer)) == {"order", "task"}
-        until(lambda: self._states() == ["completed", "completed"])
+        until(lambda: self._states() == ["completed", "completed"], 60)
 
     def _states(self) -> list[str]:
         with dibs.Dibs(self.store, migrate=False) as app:

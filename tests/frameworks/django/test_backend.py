@@ -107,6 +107,33 @@ def test_a_task_that_is_run_again_is_ready_and_keeps_its_error(alias: str) -> No
     work()
     result.refresh()
     assert (result.status, result.worker_ids) == ("READY", ["tester", "tester"])
+    assert [error.exception_class for error in result.errors] == [tasks.OutOfStock] * 2
+
+
+def test_a_task_that_was_changed_by_hand_still_runs(alias: str) -> None:
+    narrow = {**DEFAULTS, "QUEUES": ["default"], "OPTIONS": {"database": alias}}
+    with override_settings(TASKS={"default": narrow}):
+        result = tasks.add.enqueue(1)
+        app.change(int(result.id), queue="other", priority=1000)
+        work()
+        result.refresh()
+    assert result.return_value == 1
+
+
+def test_a_receiver_that_raises_does_not_repeat_the_work(alias: str) -> None:
+    def refuse(**_: Any) -> None:
+        raise RuntimeError("no")
+
+    task_finished.connect(refuse)
+    try:
+        result = tasks.add.enqueue(1)
+        other = tasks.add_async.enqueue(1, 2)
+        work()
+    finally:
+        task_finished.disconnect(refuse)
+    for each in (result, other):
+        each.refresh()
+        assert (each.status, each.attempts) == ("SUCCESSFUL", 1)
 
 
 def test_a_cancelled_task_has_failed(alias: str) -> None:

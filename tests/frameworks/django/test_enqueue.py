@@ -12,6 +12,7 @@ from django.test import AsyncClient, Client, override_settings
 
 import dibs
 from dibs.django import app, tables
+from dibs.django.client import DjangoDibs
 from dibs.django.databases import url_of
 from tests.frameworks.django.sessions import sessions
 from tests.frameworks.django.shop.models import Order
@@ -80,6 +81,18 @@ def test_an_instance_of_a_model_is_refused_with_the_advice_to_pass_its_key(alias
     assert app.list_tasks() == []
 
 
+def test_a_model_as_an_annotation_is_refused_where_the_handler_is_declared() -> None:
+    mine = DjangoDibs()
+    for annotation in (Order, list[Order], Order | None):
+
+        def pay(order: Any) -> None:
+            """Pay."""
+
+        pay.__annotations__["order"] = annotation
+        with pytest.raises(dibs.InvalidValue, match=r"argument order(.|\n)*primary key"):
+            mine.task(pay)
+
+
 def test_each_request_of_a_view_commits_both_or_neither(alias: str) -> None:
     client = Client(raise_request_exception=False)
     assert client.get("/order/", {"fail": "yes"}).status_code == 500
@@ -124,3 +137,21 @@ def test_a_database_without_tables_is_refused_with_the_advice_to_migrate(alias: 
 def test_overridden_settings_are_read_again(alias: str) -> None:
     with override_settings(TASKS={}):
         assert app.url == url_of("default")
+
+
+def test_declared_limits_are_not_stored_in_a_transaction_of_the_program(alias: str) -> None:
+    """Until the end of the transaction, their lock would keep workers from claiming tasks with limits."""
+    mine = DjangoDibs()
+    mine.limit("stripe", max=1)
+
+    @mine.task(limits=["stripe"])
+    def pay() -> None:
+        """Pay."""
+
+    with transaction.atomic(using=alias):
+        first = pay.enqueue()
+        assert mine.limits() == []
+    second = pay.enqueue()
+    assert [limit.name for limit in mine.limits()] == ["stripe"]
+    assert mine.worker(burst=True, poll=0.05).run() == 0
+    assert {task.state for task in (mine.get(first.id), mine.get(second.id)) if task} == {"completed"}

@@ -68,7 +68,7 @@ def test_one_command_starts_the_application_and_its_worker(example: Project) -> 
     example.environment["PORT"] = str(port)
     with example:
         started = example.start(sys.executable, "start.py")
-        until(lambda: answers(port))
+        until(lambda: answers(port), 60)
         uploaded = upload(port)
         with dibs.Dibs(example.store, migrate=False) as app:
             app.wait(uploaded["task"], timeout=30)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 from django.test import override_settings
 
 import dibs
 from dibs.django import app
+from dibs.django.databases import url_of
 from tests.frameworks.django.sessions import sessions
 from tests.frameworks.django.shop import tasks
 from tests.helpers.waiting import until
@@ -87,3 +89,18 @@ def test_a_worker_in_memory_is_refused_with_advice(alias: str) -> None:
             app.worker(burst=True)
     finally:
         connections.settings[alias]["NAME"] = name
+
+
+def test_workers_are_notified_after_the_commit_and_not_after_a_rollback(alias: str) -> None:
+    if connections[alias].vendor != "postgresql":
+        pytest.skip("a waiting worker notices every commit of a SQLite file")
+    with psycopg.connect(url_of(alias), autocommit=True) as listening:
+        listening.execute("LISTEN dibs")
+        with transaction.atomic(using=alias):
+            tasks.ship.enqueue(1)
+            assert list(listening.notifies(timeout=0.2)) == []
+        assert len(list(listening.notifies(timeout=10, stop_after=1))) == 1
+        with transaction.atomic(using=alias):
+            tasks.ship.enqueue(1)
+            transaction.set_rollback(True, using=alias)
+        assert list(listening.notifies(timeout=0.2)) == []
