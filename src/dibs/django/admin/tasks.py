@@ -96,6 +96,8 @@ class TaskListAdmin(StoreAdmin):
     plural = "tasks"
     filter_names: ClassVar[Sequence[str]] = ()
     field_names: ClassVar[dict[str, str]] = {}
+    matches_without_filter: ClassVar[bool] = False
+    """True if the actions on all matching tasks are offered without a filter as well."""
 
     def parse_key(self, key: str) -> int:
         """Return the id of a task."""
@@ -130,8 +132,6 @@ class TaskListAdmin(StoreAdmin):
             kept=shown,
             matching=bool(filters) or self.matches_without_filter,
         )
-
-    matches_without_filter: ClassVar[bool] = False
 
     def search_text(self, filters: dict[str, str]) -> str | None:
         """Return the text of the search box; None for a list without one."""
@@ -318,12 +318,13 @@ def encoded(request: Any, **changes: str | None) -> str:
 
 
 def _until_time_is_up(verb: Callable[..., int], request: Any) -> tuple[int, bool]:
-    """Call a verb for all matching tasks, which are changed in batches, for at most MATCH_SECONDS."""
+    """Call a verb for all matching tasks, which are changed in batches, until MATCH_SECONDS have passed and some tasks
+    were changed. A repetition begins with the newest tasks again, and passes those that need no change."""
     ends_at, counts = time.monotonic() + MATCH_SECONDS, list[int]()
 
     def note(count: int) -> None:
         counts.append(count)
-        if time.monotonic() > ends_at:
+        if time.monotonic() > ends_at and any(counts):
             raise _TimeIsUp
 
     try:

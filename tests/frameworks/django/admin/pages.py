@@ -39,6 +39,12 @@ def ids(page: str) -> list[int]:
     return [int(each) for each in re.findall(r'name="_selected_action" value="(\d+)"', page)]
 
 
+def older(page: str) -> str:
+    """The query string of the next page; empty on the last one."""
+    found = re.search(r'href="(\?[^"]*)" class="dibs-older"', page)
+    return "" if found is None else unescape(found[1])
+
+
 def rows(client: Client, url: str) -> list[int]:
     """The ids of the tasks in the list."""
     return ids(markup(client, url))

@@ -11,7 +11,8 @@ from django.test import Client
 
 import dibs
 from dibs.django import app
-from tests.frameworks.django.admin.pages import act, address, ids, markup, read, rows, text_of
+from dibs.django.admin import tasks as tasks_admin
+from tests.frameworks.django.admin.pages import act, address, ids, markup, older, read, rows, text_of
 
 HOSTILE = "</pre><script>alert('x')</script>\u202e\"' onload=x <img src=q>"
 
@@ -89,6 +90,18 @@ class TestActions:
         assert (state(mails[0]), state(other)) == ("pending", "pending")
         assert LogEntry.objects.count() == 2
 
+    def test_an_action_on_many_tasks_ends_after_a_time_and_can_be_repeated(
+        self, root: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tasks_admin, "MATCH_SECONDS", 0)
+        app.enqueue_many([dibs.NewTask("mail", queue="bulk") for _ in range(900)])
+        told: list[str] = []
+        while not told or "More may match" in told[-1]:
+            told += act(root, address("task") + "?queue=bulk", "cancel-matching")
+        assert app.list_tasks(state="pending") == []
+        assert len(told) > 1
+        assert sum(int(re.sub(r"\D", "", each)) for each in told) == 900
+
     def test_without_a_filter_no_action_on_all_tasks_is_offered_or_done(self, root: Client) -> None:
         task = app.enqueue("mail")
         assert "cancel-matching" not in markup(root, address("task"))
@@ -108,14 +121,10 @@ class TestActions:
 class TestLists:
     def test_the_pages_of_many_tasks_show_each_once(self, root: Client) -> None:
         tasks = app.enqueue_many([dibs.NewTask("mail", {"n": n}) for n in range(350)])
-        found, url, pages = list[int](), address("task"), 0
-        while True:
-            page = markup(root, url)
-            found, pages = found + ids(page), pages + 1
-            following = re.search(r'href="(\?[^"]*)" class="dibs-older"', page)
-            if following is None:
-                break
-            url = address("task") + following[1].replace("&amp;", "&")
+        found, query, pages = list[int](), "?", 0
+        while query:
+            page = markup(root, address("task") + query)
+            found, pages, query = found + ids(page), pages + 1, older(page)
         assert found == sorted((task.id for task in tasks), reverse=True)
         assert pages == 4
 
@@ -147,6 +156,21 @@ class TestLists:
         for words in (str(task.id), f"%23{task.id}"):
             assert root.get(f"{address('task')}?q={words}")["Location"] == address("task", task.id)
         assert rows(root, address("task") + "?q=12345") == []
+
+    def test_a_long_search_goes_on_with_the_next_page(
+        self, root: Client, store: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tasks_admin, "SEARCH_SECONDS", 0)
+        old = app.enqueue("mail", {"text": "a needle"})
+        app.enqueue_many([dibs.NewTask("mail") for _ in range(200)])
+        query, found, pages = "?q=needle", list[int](), list[str]()
+        while query:
+            pages.append(markup(root, address("task") + query))
+            found += ids(pages[-1])
+            query = older(pages[-1])
+        assert found == [old.id]
+        assert len(pages) > 1 or store.startswith("http")  # a server has its own time for a search
+        assert all("The search goes on" in text_of(page) for page in pages[:-1])
 
     @pytest.mark.parametrize(
         "query", ["state=lost", "cursor=x", "within=year", "tags=" + "x," * 40, "queue=" + "q" * 300]
