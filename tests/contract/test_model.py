@@ -58,7 +58,7 @@ LONG = int(os.environ.get("STRESS_EXAMPLES", "0")) // 10
 """Examples in `make stress`: of a hundred steps each, so that a tenth of those of other tests is as much."""
 
 settings.register_profile(
-    "model", max_examples=45, stateful_step_count=30, derandomize=True, database=None, deadline=None,
+    "model", max_examples=40, stateful_step_count=30, derandomize=True, database=None, deadline=None,
     suppress_health_check=list(HealthCheck), print_blob=False, report_multiple_bugs=False,
 )  # fmt: skip
 settings.register_profile(
