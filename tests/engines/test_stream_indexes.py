@@ -233,6 +233,31 @@ def test_a_process_that_is_killed_while_it_creates_an_index_leaves_nothing_behin
 
 
 @on_postgres
+def test_the_planner_knows_the_numbers_of_a_random_order_once_their_index_is_built(
+    app: dibs.Dibs, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statistics from before the numbers let it expect none, and read the index of the whole store for each stream."""
+    monkeypatch.setattr(stream_indexes, "NEEDED", 1)
+    fill(app, served=200)
+    run_sql(url, "ALTER TABLE dibs_tasks SET (autovacuum_enabled = false)", "ANALYZE dibs_tasks")
+    assert numbered_share(url) == 0
+    enqueue_all(app, [NewTask("other", queue="other", priority=9)] * 4 * AHEAD)
+    for _ in range(3):
+        claims = app.claim_many("worker-1", 60, order="weighted", **FILTERS["queue"])
+        app.finish([(claim, Released()) for claim in claims])
+    app.upkeep()
+    assert indexes(url) == {"dibs_tasks_by_weight_queue"}
+    assert numbered_share(url) > 0.9
+
+
+def numbered_share(url: str) -> float:
+    """The share of tasks with a number of the weighted order, as the planner estimates it."""
+    query = "SELECT 1 - null_frac FROM pg_stats WHERE tablename = 'dibs_tasks' AND attname = 'weighted_key'"
+    [(share,)] = run_sql(url, query)
+    return float(share)
+
+
+@on_postgres
 def test_others_write_and_claim_while_an_index_is_built(app: dibs.Dibs, url: str) -> None:
     ids = fill(app)
     needing(app, **FILTERS["type"])

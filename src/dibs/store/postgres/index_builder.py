@@ -37,6 +37,10 @@ _TRY_LOCK = f"SELECT pg_try_advisory_xact_lock({LOCK})"
 """Without parameters: after a statement with parameters the transaction would keep its snapshot, for which the build
 would wait for ever."""
 
+_ANALYZE = "ANALYZE dibs_tasks"
+"""The statistics may be older than the numbers of a random order. The planner then expects no numbered task, reads
+another index from its beginning to its end for each stream, and a claim takes half a minute."""
+
 _NOT_OWNER = "The role of dibs does not own the table dibs_tasks."
 
 
@@ -77,6 +81,7 @@ def _build(connection: psycopg.Connection[Any], name: str) -> bool:
                 return False
             logger.info("building the index %s for claims", name, extra={"event": "index.build", "index": name})
             connection.execute(creation(name).encode())
+            connection.execute(_ANALYZE)
     except psycopg.OperationalError:
         raise
     except psycopg.Error as error:
