@@ -131,7 +131,7 @@ def test_the_result_of_a_failed_task_is_missing_and_the_message_has_its_error(ap
     task = now(app, handler.enqueue())
     app.fail(app.claim("worker-1"), "There is no such picture.", permanent=True)
     done = now(app, task.wait(timeout=10))
-    with pytest.raises(ResultMissing, match=r"is failed with Error: There is no such picture\.(?!\.)"):
+    with pytest.raises(ResultMissing, match=r"has failed with Error: There is no such picture\.(?!\.)"):
         _ = done.result
     assert done.raw_result is None
 

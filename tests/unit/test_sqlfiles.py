@@ -35,6 +35,7 @@ ONLY = {
         "next_queue",  # streams are found and read by small probes, one statement each
         "next_level",
         "next_attempts",
+        "level_is_cut",
         "read_levels",
         "read_streams",
         "part_of_stream",
@@ -196,12 +197,14 @@ WORDS = {
 # The only SQL that is put together in Python. Each part is a constant of its module.
 ASSEMBLED = {
     "f'LISTEN {CHANNEL}'",
+    "f'NOTIFY {CHANNEL}'",
     "f\"SELECT current_setting('transaction_read_only'), {doing}\"",  # NULL, or the notification
     "f'SHOW {name}'",  # the three names stand in the loop above it
     "f'CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON dibs_tasks {DEFINITIONS[name]}'",  # a name of STREAM_INDEXES
     "f'DROP INDEX CONCURRENTLY IF EXISTS {name}'",  # the same
     "f'SELECT pg_try_advisory_xact_lock({LOCK})'",
     "f'PRAGMA incremental_vacuum({PAGES_A_ROUND})'",
+    "f'PRAGMA busy_timeout = {patience}'",  # the number that SQLite has returned
     "f'DROP TABLE temp.\"{name}\"'",  # the names of dibs' own tables, as SQLite lists them
 }
 

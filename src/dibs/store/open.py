@@ -13,11 +13,10 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
 from dibs.redaction import redact_url
-from dibs.store.borrowed import BorrowedEngine
 from dibs.store.contract import Store, StoreClock
-from dibs.store.joining import resolve_fixed
 
 if TYPE_CHECKING:
+    from dibs.store.borrowed import BorrowedEngine
     from dibs.store.postgres.store import PostgresStore
 
 
@@ -36,6 +35,8 @@ def open_store(url: str, *, api_key: str | None = None, clock: StoreClock | None
 
 def open_isolated(given: Any, clock: StoreClock) -> IsolatedStore:
     """A store in tables of its own that only this connection sees: see dibs.testing."""
+    from dibs.store.joining import resolve_fixed
+
     connection = resolve_fixed(given)
     if isinstance(connection, sqlite3.Connection):
         from dibs.store.sqlite.isolated import IsolatedSqliteStore

@@ -10,7 +10,9 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import psycopg
 from psycopg import sql
 
-from dibs.store.postgres.connection import connection_string, translate
+from dibs.errors import StoreUnavailable
+from dibs.store.postgres.connection import translate
+from dibs.store.postgres.outages import ServerUnreachable, connect
 
 LOCK_TIMEOUT = "10s"
 """How long the drop waits for a transaction that the test has left open."""
@@ -37,8 +39,10 @@ def _with_search_path(url: str, name: str) -> str:
 
 def _execute(url: str, statement: sql.Composed) -> None:
     try:
-        with psycopg.connect(connection_string(url), autocommit=True) as connection:
+        with connect(url) as connection:
             connection.execute(sql.SQL("SET lock_timeout = {}").format(LOCK_TIMEOUT))
             connection.execute(statement)
+    except ServerUnreachable as unreachable:
+        raise StoreUnavailable(f"PostgreSQL cannot be reached ({unreachable}).") from unreachable
     except psycopg.Error as error:
         raise translate(error, writing=True) from error
