@@ -50,7 +50,7 @@ matrix: setup ## print which tests run on which engine and in which mode, in mak
 	@$(BIN)/python -m tests.matrix
 
 stress: setup ## run every test in every way, with a million rows; the API, the model and claims for longer (STRESS_EXAMPLES=2000 each); then the faults
-	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --suite stress tests/server/test_schemathesis.py tests/contract/test_model.py tests/contract/test_ten_thousand_claims.py $(ARGS)
+	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --suite stress tests/server/test_schemathesis.py tests/contract/test_model.py tests/contract/test_many_claims.py $(ARGS)
 	$(BIN)/python -m pytest -n $(JOBS) --suite stress $(ARGS)
 	$(MAKE) faults
 

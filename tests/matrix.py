@@ -120,7 +120,7 @@ GROUPS = (
     Group("races of processes for limits", ("engines/test_limit_races.py",), test="", proof="SP", stress="HQ"),
     Group("the model test", ("contract/test_model.py",), test="SP", proof="", stress="spHhQq"),
     Group("random claims beside a model", ("contract/test_claim_model.py",), test="SP", proof="H", stress="sphQq"),
-    Group("ten thousand random claims", ("contract/test_ten_thousand_claims.py",), test="", proof="SP", stress=""),
+    Group("thousands of random claims", ("contract/test_many_claims.py",), test="", proof="SP", stress=""),
     Group("other contracts", ("contract/*.py", "workflow/*.py"), test="Sp", proof="H", stress="sPhQq"),
     Group("engines", ("engines/*.py",), test="SsPp", proof="", stress="HhQq"),
     Group("killed in a transaction of the user", ("connections/test_killed.py",), test="", proof="SsPp", stress=""),

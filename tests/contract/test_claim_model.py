@@ -1,7 +1,7 @@
 """Every claim takes the tasks that a plain model of the queue takes, whatever the queues, types, filters and orders.
 
 The model and the random claims are in tests/helpers/claim_model.py. `make test` plays some hundred claims with the same
-seed in every run; `make proof` plays ten thousand with another seed (tests/contract/test_ten_thousand_claims.py).
+seed in every run; `make proof` plays thousands with another seed (tests/contract/test_many_claims.py).
 """
 
 from __future__ import annotations
