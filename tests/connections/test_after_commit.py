@@ -46,6 +46,8 @@ def notifications(app: Any, url: str) -> Iterator[Any]:
                         return 1
             return 0
 
+        while received(0.3):  # of the calls before
+            pass
         yield received
 
 

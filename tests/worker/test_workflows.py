@@ -30,6 +30,8 @@ from dibs import (
 )
 from dibs.handlers.handler import Handler
 from dibs.server.config import ServerConfig
+from dibs.worker import claimer
+from dibs.worker.claimer import Claimer
 from tests.helpers import flows
 from tests.helpers.databases import run_sql
 from tests.helpers.flows import give, keep_and_wait, keep_and_wait_apart, read, refuse, report, split
@@ -506,3 +508,34 @@ def a_flow(app: Dibs, folder: Path) -> Workflow:
         flow.step(give, value=2)
         flow.finalize(report, folder=str(folder))
     return flow.stored
+
+
+def test_a_burst_does_not_end_before_a_resting_lane_has_claimed_the_next_step(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane that found nothing rests while another lane is busy, here for longer than the test lasts. The claimer is
+    so slow that every task ends before its next round."""
+    claim_for_all = Claimer._claim_for_all
+
+    def claim_slowly(self: Claimer) -> tuple[bool, bool]:
+        claimed, found = claim_for_all(self)
+        until(lambda: not found or self._idle())
+        return claimed, found
+
+    monkeypatch.setattr(Claimer, "_claim_for_all", claim_slowly)
+    monkeypatch.setattr(Claimer, "_wait_for_work", lambda self, seen: self._ending.wait(0.5))
+    monkeypatch.setattr(claimer, "EMPTY_LANE_PAUSE", 60.0)
+    with Dibs(url) as app:
+
+        @app.task
+        def first() -> int:
+            return 7
+
+        @app.task
+        async def second(ctx: Context) -> int:
+            return int(ctx.results["first"]) + 1
+
+        with app.workflow("order") as flow:
+            flow.step(second, after=flow.step(first))
+        assert app.worker(burst=True, **RARELY).run() == 0
+        assert flow.result(timeout=0) == {"first": 7, "second": 8}

@@ -49,6 +49,9 @@ second. A wake-up does not name the changed queue, so on a busy store an idle wo
 OnClaimed = Callable[[Sequence[Claim], LaneRunner, bool], Sequence[Attempt]]
 """Makes an attempt of each new claim. The last argument: True for claims ahead."""
 
+_Turn = tuple[LaneRunner, Callable[[], list[int]]]
+"""A lane, and the function that claims for it and returns the number of tasks of each claim."""
+
 
 class Claimer(ServiceThread):
     """The service thread that claims tasks for all lanes."""
@@ -76,7 +79,7 @@ class Claimer(ServiceThread):
         self._worker_id, self._incarnation = identity
         self._lanes = lanes
         self._batch_lanes = batch_lanes
-        self._turns: list[tuple[LaneRunner, Callable[[], list[int]]]] = [
+        self._turns: list[_Turn] = [
             *((lane, partial(self._claim_for, lane)) for lane in lanes if lane.types),
             *((lane, partial(self._claim_for_batches, lane)) for lane in batch_lanes),
         ]
@@ -148,18 +151,25 @@ class Claimer(ServiceThread):
 
     def _claim_for_all(self) -> tuple[bool, bool]:
         """Claim for all lanes. Returns whether any lane had room, and whether any task was found."""
-        claimed = found = False
         self._dry.clear()
         if self._batch_lanes:  # handlers that share the places of a lane take turns
             self._turns.append(self._turns.pop(0))
-        for lane, claim in self._turns.copy():
-            if lane.quiet_until > now() and self._busy:
-                continue  # another lane is busy, so the next round follows soon
+        turns = self._turns.copy()
+        resting = [turn for turn in turns if self._busy and turn[0].quiet_until > now()]
+        claimed, found = self._claim_in_order([turn for turn in turns if turn not in resting])
+        if resting and not found:  # no other lane is busy any more, so no round follows soon
+            claimed_for_resting, found = self._claim_in_order(resting)
+            claimed = claimed or claimed_for_resting
+        self._busy = found
+        return claimed, found
+
+    def _claim_in_order(self, turns: Sequence[_Turn]) -> tuple[bool, bool]:
+        claimed = found = False
+        for lane, claim in turns:
             counts = claim()
             claimed, found = claimed or bool(counts), found or any(counts)
             may_rest = counts and not any(counts) and (self._bounds is None or not self._bounds.full)
             lane.quiet_until = now() + EMPTY_LANE_PAUSE if may_rest else 0.0
-        self._busy = found
         return claimed, found
 
     def _claim_for(self, lane: LaneRunner) -> list[int]:
