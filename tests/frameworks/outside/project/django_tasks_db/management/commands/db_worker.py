@@ -1,0 +1,36 @@
+"""The command db_worker of django-tasks-db, as far as its options have a meaning for a worker of dibs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from dibs.django import app
+from dibs.django.discovery import discover
+
+LEASE = 1.0
+"""Seconds. After them, the task of a killed worker is recovered."""
+
+
+class Command(BaseCommand):
+    """Runs a worker of dibs."""
+
+    def add_arguments(self, parser: Any) -> None:
+        """See BaseCommand."""
+        parser.add_argument("--queue-name", default="default")
+        parser.add_argument("--worker-id")
+        parser.add_argument("--batch", action="store_true")
+        parser.add_argument("--no-startup-delay", dest="startup_delay", action="store_false")
+        parser.add_argument("--interval", type=float)
+
+    def handle(self, *, queue_name: str, worker_id: str | None, batch: bool, **_: Any) -> None:
+        """See BaseCommand."""
+        discover()
+        queues = None if queue_name == "*" else queue_name.split(",")
+        worker = app.worker(
+            queues=queues, worker_id=worker_id, burst=batch, poll=0.05, concurrency=1, lease=LEASE, upkeep_every=0.2
+        )
+        if code := worker.run():
+            sys.exit(code)
