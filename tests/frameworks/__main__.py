@@ -37,7 +37,7 @@ ENVIRONMENTS = (
         (
             *("fastapi>=0.115", "python-multipart>=0.0.20", "flask>=3.1", "flask-sqlalchemy>=3.1", "gunicorn>=23"),
             *("sqlalchemy[asyncio]>=2.0", "aiosqlite>=0.20", "pillow>=11"),
-            *("django>=5.2,<6", "pytest-asyncio>=1.0", "pytest-django>=4.9"),
+            *("django>=5.2,<6", "django-tasks>=0.12", "pytest-asyncio>=1.0", "pytest-django>=4.9"),
         ),
         ("tests/frameworks/web", "tests/frameworks/plugin"),
     ),
