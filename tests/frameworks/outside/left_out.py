@@ -72,7 +72,6 @@ REASONS: dict[str, dict[str, tuple[str, ...]]] = {
             "DatabaseBackendTestCase.test_postgres_db_id_function",
             "DatabaseBackendTestCase.test_postgres_id_function_expression",
             "DatabaseBackendTestCase.test_unknown_id_function",
-            "DatabaseWorkerProcessTestCase.test_multiple_workers",
         ),
         "The test is about the row locks with which django-tasks-db claims. dibs claims in another way.": (
             "ConnectionExclusiveTranscationTestCase.test_exclusive_transaction",
@@ -118,8 +117,6 @@ REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "The test expects another text of the error of `json`. Django's suite has the same check with the text of "
         "Django.": ("DatabaseBackendWorkerTestCase.test_complex_return_value",),
-        "The test expects that a second Ctrl-C fails the running task. A worker of dibs releases the task, and another "
-        "worker repeats it.": ("DatabaseWorkerProcessTestCase.test_repeat_ctrl_c",),
         "The test is about the command `prune_db_task_results`. Workers of dibs delete finished tasks after the "
         "retention time of their queue.": tuple(
             f"DatabaseBackendPruneTaskResultsTestCase.test_{name}"

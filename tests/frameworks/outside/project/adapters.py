@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +39,8 @@ def of_django_tasks_db() -> list[str]:
     processes.start_worker = started(processes.start_worker)
     processes.WORKER_STARTUP_TIME = 0
     processes.test_kill = a_killed_worker_does_not_keep_its_task
+    processes.test_repeat_ctrl_c = a_second_ctrl_c_releases_the_task
+    processes.test_multiple_workers = with_long_ids(processes.test_multiple_workers)
     tests.subprocess = Patient
     return ["tests.tests"]
 
@@ -115,3 +118,44 @@ def a_killed_worker_does_not_keep_its_task(self: Any) -> None:
     _until(has_ended)
     assert result.status == "FAILED"  # the project gives tasks one attempt
     assert result.errors[0].exception_class is dibs.ClaimLost
+
+
+def a_second_ctrl_c_releases_the_task(self: Any) -> None:
+    """test_repeat_ctrl_c, inverted: the suite expects that the second Ctrl-C makes the task fail."""
+    from tests import tasks
+
+    result = tasks.hang.enqueue()
+    process = self.start_worker()
+    process.send_signal(signal.SIGINT)
+    assert any("Ctrl-C again" in line for line in process.stdout), "The worker has ended."
+    result.refresh()
+    assert result.status == "RUNNING"
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    result.refresh()
+    assert result.status == "READY"
+    assert result.errors == []
+
+
+def with_long_ids(test: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Let the tasks of the test have long ids: it counts how often each id is in the output, where 1 is in many
+    numbers."""
+
+    def run(case: Any) -> None:
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            for statement in START_IDS_AT_A_BILLION[connection.vendor]:
+                cursor.execute(statement)
+        test(case)
+
+    return run
+
+
+START_IDS_AT_A_BILLION = {
+    "sqlite": (
+        "DELETE FROM sqlite_sequence WHERE name = 'dibs_tasks'",
+        "INSERT INTO sqlite_sequence (name, seq) VALUES ('dibs_tasks', 1000000000)",
+    ),
+    "postgresql": ("ALTER TABLE dibs_tasks ALTER COLUMN id RESTART WITH 1000000000",),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -25,8 +26,10 @@ class Command(BaseCommand):
         parser.add_argument("--no-startup-delay", dest="startup_delay", action="store_false")
         parser.add_argument("--interval", type=float)
 
-    def handle(self, *, queue_name: str, worker_id: str | None, batch: bool, **_: Any) -> None:
+    def handle(self, *, queue_name: str, worker_id: str | None, batch: bool, verbosity: int, **_: Any) -> None:
         """See BaseCommand."""
+        if verbosity > 2:
+            logging.basicConfig(level=logging.INFO, stream=self.stdout)
         discover()
         queues = None if queue_name == "*" else queue_name.split(",")
         worker = app.worker(
@@ -34,3 +37,5 @@ class Command(BaseCommand):
         )
         if code := worker.run():
             sys.exit(code)
+        if verbosity > 2:
+            self.stdout.write("The worker has stopped gracefully.")
