@@ -104,7 +104,7 @@ def a_killed_worker_does_not_keep_its_task(self: Any) -> None:
     from tests import tasks
 
     result = tasks.hang.enqueue()
-    process = self.start_worker()
+    process = self.start_worker(["--lease", "1"])
     result.refresh()
     assert result.status == "RUNNING"
     process.kill()

@@ -10,9 +10,7 @@ from django.core.management.base import BaseCommand
 
 from dibs.django import app
 from dibs.django.discovery import discover
-
-LEASE = 1.0
-"""Seconds. After them, the task of a killed worker is recovered."""
+from dibs.model.claim import DEFAULT_LEASE
 
 
 class Command(BaseCommand):
@@ -25,15 +23,18 @@ class Command(BaseCommand):
         parser.add_argument("--batch", action="store_true")
         parser.add_argument("--no-startup-delay", dest="startup_delay", action="store_false")
         parser.add_argument("--interval", type=float)
+        parser.add_argument("--lease", type=float, default=DEFAULT_LEASE)
 
-    def handle(self, *, queue_name: str, worker_id: str | None, batch: bool, verbosity: int, **_: Any) -> None:
+    def handle(
+        self, *, queue_name: str, worker_id: str | None, batch: bool, lease: float, verbosity: int, **_: Any
+    ) -> None:
         """See BaseCommand."""
         if verbosity > 2:
             logging.basicConfig(level=logging.INFO, stream=self.stdout)
         discover()
         queues = None if queue_name == "*" else queue_name.split(",")
         worker = app.worker(
-            queues=queues, worker_id=worker_id, burst=batch, poll=0.05, concurrency=1, lease=LEASE, upkeep_every=0.2
+            queues=queues, worker_id=worker_id, burst=batch, poll=0.05, concurrency=1, lease=lease, upkeep_every=0.2
         )
         if code := worker.run():
             sys.exit(code)
