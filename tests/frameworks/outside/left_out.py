@@ -88,7 +88,7 @@ REASONS: dict[str, dict[str, tuple[str, ...]]] = {
                 )
             ),
         ),
-        "The test is about an option of the command `db_worker` that workers of dibs do not have.": tuple(
+        "The test is about options or the output of the command `db_worker`, which dibs does not have.": tuple(
             f"DatabaseBackendWorkerTestCase.test_{name}"
             for name in (
                 "doesnt_process_different_backend",
