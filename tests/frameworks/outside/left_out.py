@@ -117,8 +117,8 @@ REASONS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "The test expects another text of the error of `json`. Django's suite has the same check with the text of "
         "Django.": ("DatabaseBackendWorkerTestCase.test_complex_return_value",),
-        "The test is about the command `prune_db_task_results`. Workers of dibs delete finished tasks after the "
-        "retention time of their queue.": tuple(
+        "The test is about the command `prune_db_task_results`. Workers of dibs delete finished tasks after "
+        "their retention time.": tuple(
             f"DatabaseBackendPruneTaskResultsTestCase.test_{name}"
             for name in (
                 "doesnt_prune_new_tasks",
