@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 WITH_A_SERVER = ("the-http-api.md", "workers-in-any-language.md")
 """Pages that are run by test_http_guide.py."""
 
-WITH_A_FRAMEWORK = ("django.md",)
-"""Pages that are run by the tests of the framework, in tests/frameworks."""
+WITH_A_FRAMEWORK = ("django.md", "django-outside-tests.md")
+"""Pages that are run or checked by the tests of the framework, in tests/frameworks."""
 
 RUN_ELSEWHERE = WITH_A_SERVER + WITH_A_FRAMEWORK
 GUIDES = [page for page in sorted((ROOT / "docs" / "guides").glob("*.md")) if page.name not in RUN_ELSEWHERE]

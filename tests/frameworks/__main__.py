@@ -27,7 +27,7 @@ class Environment(NamedTuple):
     tests: tuple[str, ...]
 
 
-DJANGO = ("tests/frameworks/django",)
+DJANGO = ("tests/frameworks/django", "tests/frameworks/outside")
 ENVIRONMENTS = (
     Environment("django-5.2", "3.11", ("django>=5.2,<5.3", "django-tasks>=0.12", "pillow>=11"), DJANGO),
     Environment("django-6", "3.12", ("django>=6", "pillow>=11"), DJANGO),
@@ -37,7 +37,7 @@ ENVIRONMENTS = (
         (
             *("fastapi>=0.115", "python-multipart>=0.0.20", "flask>=3.1", "flask-sqlalchemy>=3.1", "gunicorn>=23"),
             *("sqlalchemy[asyncio]>=2.0", "aiosqlite>=0.20", "pillow>=11"),
-            *("django>=5.2,<6", "pytest-asyncio>=1.0", "pytest-django>=4.9"),
+            *("django>=5.2,<6", "django-tasks>=0.12", "pytest-asyncio>=1.0", "pytest-django>=4.9"),
         ),
         ("tests/frameworks/web", "tests/frameworks/plugin"),
     ),
@@ -82,7 +82,7 @@ def run(environment: Environment, options: list[str]) -> tuple[int, str]:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "DIBS_TEST_FRAMEWORK": environment.name},
+        env={**os.environ, "DIBS_TEST_FRAMEWORK": environment.name, "DIBS_TEST_PIP": sys.executable},
     )
     took = time.monotonic() - begun
     return done.returncode, f"\n== {environment.name}, in {took:.0f} s\n{done.stdout}"

@@ -14,6 +14,8 @@ from django.apps import apps
 from django.conf import settings
 from django.db import connections
 
+from dibs.django.client import app
+
 
 def set_up() -> None:
     """Set up Django, unless it is set up or is being set up."""
@@ -43,10 +45,11 @@ async def around_async(context: Any, call_next: Callable[[], Any]) -> Any:
 
 
 def close_old_connections() -> None:
-    """What Django does around a request, but not with a connection in a transaction: a test that runs tasks itself has
-    begun it."""
+    """What Django does around a request, but not with a connection in a transaction, nor with the one of
+    `isolated(app, on=connection)`: a test that runs tasks itself uses them."""
+    of_test = getattr(app._store, "isolated_on", None)
     for connection in connections.all(initialized_only=True):
-        if not connection.in_atomic_block:
+        if not connection.in_atomic_block and (of_test is None or connection.connection is not of_test):
             connection.close_if_unusable_or_obsolete()
 
 

@@ -83,6 +83,10 @@ class IsolatedStore(Store, Protocol):
     """A store on a connection of a program, until `drop`."""
 
     @property
+    def isolated_on(self) -> Any:
+        """The connection of the driver, which must stay open."""
+
+    @property
     def in_transaction(self) -> bool:
         """True while the connection has an open transaction."""
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from psycopg.conninfo import conninfo_to_dict
-
 from tests.frameworks.plugin.project import Project
 
 SETTINGS = """
@@ -79,16 +76,6 @@ TESTS = """
     def test_without_database(dibs):
         assert dibs.app.enqueue("other").id == 1
 """
-
-
-@pytest.fixture
-def database(empty_url: str) -> dict[str, str]:
-    """The database of the project, as Django wants it."""
-    if empty_url.startswith("sqlite"):
-        return {"ENGINE": "django.db.backends.sqlite3", "NAME": empty_url.removeprefix("sqlite:///")}
-    parts = conninfo_to_dict(empty_url)
-    place = {"NAME": parts["dbname"], "USER": parts["user"], "HOST": parts["host"], "PORT": parts.get("port", "")}
-    return {"ENGINE": "django.db.backends.postgresql", **{name: str(value) for name, value in place.items()}}
 
 
 def test_tasks_are_in_the_transaction_of_the_test(tmp_path: Path, empty_url: str, database: dict[str, str]) -> None:

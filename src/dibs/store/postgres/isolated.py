@@ -83,6 +83,11 @@ class IsolatedPostgresStore:
         self._operations.observer.target = observer
 
     @property
+    def isolated_on(self) -> Connection:
+        """The connection that the store uses. It must stay open until `drop`."""
+        return self._given
+
+    @property
     def in_transaction(self) -> bool:
         """True while the connection has something to commit."""
         return self._given.info.transaction_status != TransactionStatus.IDLE

@@ -71,6 +71,11 @@ class IsolatedSqliteStore:
         self._operations.observer.target = observer
 
     @property
+    def isolated_on(self) -> sqlite3.Connection:
+        """The connection that the store uses. It must stay open until `drop`."""
+        return self._connection
+
+    @property
     def in_transaction(self) -> bool:
         """True while the connection has a transaction that the program began."""
         return self._connection.in_transaction and not self._always_in_one
