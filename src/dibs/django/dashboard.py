@@ -3,6 +3,9 @@
 The dashboard is an ASGI application. It runs on an event loop in a thread of its own, which the first request of a
 process starts, so that it works the same under WSGI and ASGI. Django signs users in and checks the Host header. The
 forms have the CSRF tokens of the dashboard, which also refuses forms of other sites by their origin.
+
+The dashboard writes on connections of its own. A transaction of ATOMIC_REQUESTS on a SQLite file would lock the file
+against them, so `dibs.django.urls` excludes the view.
 """
 
 from __future__ import annotations

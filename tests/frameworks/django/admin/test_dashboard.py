@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connections
 from django.test import AsyncClient, Client, override_settings
 
 from dibs.django import app, asgi_bridge, dashboard
@@ -87,6 +88,16 @@ def test_the_permissions_to_change_allow_to_cancel_in_the_name_of_the_user(sign_
     assert submit(client, f"tasks/{task.id}/cancel", token_of(page(client, f"tasks/{task.id}"))) == 303
     assert app.history(task.id)[-1].by == "django:ada/dashboard"
     assert client.get(HOME + "keys").status_code == 403
+
+
+def test_actions_do_not_wait_for_a_transaction_of_the_request(
+    root: Client, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = app.enqueue("mail")
+    token = token_of(page(root, f"tasks/{task.id}"))
+    monkeypatch.setitem(connections.settings[site], "ATOMIC_REQUESTS", True)
+    assert submit(root, f"tasks/{task.id}/cancel", token) == 303
+    assert app.get(task.id).state == "cancelled"  # type: ignore[union-attr]
 
 
 def test_only_a_user_with_every_permission_has_the_scope_admin(sign_in: SignIn) -> None:
