@@ -31,7 +31,7 @@ from dibs.django.asgi_bridge import BridgedApplication
 from dibs.django.author import author
 from dibs.django.configuration import location
 from dibs.django.databases import url_of
-from dibs.django.rights import scopes_of
+from dibs.django.rights import scopes_at, scopes_of
 from dibs.errors import DibsError, InvalidValue
 
 STREAM = "text/event-stream"
@@ -53,7 +53,7 @@ def dashboard(request: Any, path: str) -> Any:
     if user.is_authenticated and not scopes:
         raise PermissionDenied
     try:
-        return _answer(request, _scope_of(request, path, scopes))
+        return _answer(request, _scope_of(request, path, scopes_at(path, scopes)))
     except DibsError as error:
         text = f"The dashboard of dibs is not available. {error}"
         return HttpResponse(text, status=503, content_type="text/plain; charset=utf-8")

@@ -100,6 +100,15 @@ def test_actions_do_not_wait_for_a_transaction_of_the_request(
     assert app.get(task.id).state == "cancelled"  # type: ignore[union-attr]
 
 
+def test_the_permissions_to_change_do_not_allow_to_enqueue_tasks_or_create_schedules(sign_in: SignIn) -> None:
+    client, headers = sign_in(*VIEW, *CHANGE), {"origin": "http://testserver"}
+    assert client.get(HOME + "api/tasks").status_code == 200
+    for path in ("tasks", "workflows", "schedules"):
+        answer = client.post(f"{HOME}api/{path}", {"task_type": "pay"}, "application/json", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert app.list_tasks() == []
+
+
 def test_only_a_user_with_every_permission_has_the_scope_admin(sign_in: SignIn) -> None:
     every = [name.removeprefix("dibs.") for name in permissions()]
     assert sign_in(*every).get(HOME + "keys").status_code == 200
