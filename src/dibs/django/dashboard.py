@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
@@ -101,7 +101,7 @@ def _scope_of(request: Any, path: str, scopes: list[str]) -> dict[str, Any]:
         "method": request.method,
         "scheme": request.scheme,
         "path": request.path,
-        "raw_path": quote(request.path).encode(),
+        "raw_path": _raw_path(request).encode("latin-1"),
         "root_path": root.rstrip("/"),
         "query_string": request.META.get("QUERY_STRING", "").encode("latin-1", "replace"),
         "headers": [(b"host", request.get_host().encode("latin-1")), *headers],
@@ -109,6 +109,19 @@ def _scope_of(request: Any, path: str, scopes: list[str]) -> dict[str, Any]:
         "server": None,
         USER: (scopes, author(request.user)) if scopes else None,
     }
+
+
+def _raw_path(request: Any) -> str:
+    """Return the percent-encoded path: a name in it may contain an encoded slash.
+
+    ASGI has this path; WSGI only has the decoded path, but gunicorn and uWSGI add the URL of the request.
+    """
+    if isinstance(request, ASGIRequest):
+        sent = request.scope.get("raw_path", b"").decode("latin-1")
+    else:
+        sent = request.META.get("RAW_URI") or request.META.get("REQUEST_URI") or ""
+    sent = sent.partition("?")[0]
+    return sent if unquote(sent) == request.path else quote(request.path)
 
 
 def _bridge() -> BridgedApplication:

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from django.contrib.auth.models import User
+from django.core.asgi import get_asgi_application
 from django.db import connections
 from django.test import AsyncClient, Client, override_settings
 
@@ -142,6 +144,27 @@ def test_links_cookies_and_files_have_the_prefix(root: Client) -> None:
     script = next(link for link in links if link.endswith(".js"))
     answer = root.get(script)
     assert (answer["content-type"].split(";")[0], "immutable" in answer["cache-control"]) == ("text/javascript", True)
+
+
+@pytest.mark.parametrize("variable", ["RAW_URI", "REQUEST_URI"])
+def test_a_name_with_a_slash_is_found_where_the_server_has_the_encoded_path(root: Client, variable: str) -> None:
+    app.set_limit("mail/bulk", max=1)
+    path = f"{HOME}api/limits/mail%2Fbulk"
+    extra: dict[str, Any] = {variable: f"{path}?"}
+    assert root.get(path, **extra).json()["limit"]["name"] == "mail/bulk"
+    forged: dict[str, Any] = {variable: f"{HOME}api/keys"}  # not the path that Django has routed
+    assert root.get(path, **forged).status_code == 404
+
+
+def test_a_name_with_a_slash_is_found_under_asgi(root: Client) -> None:
+    async def limit() -> Any:
+        cookies = {"sessionid": root.cookies["sessionid"].value}
+        transport = httpx.ASGITransport(get_asgi_application())
+        async with httpx.AsyncClient(transport=transport, base_url="http://testserver", cookies=cookies) as client:
+            return (await client.get(f"{HOME}api/limits/mail%2Fbulk")).json()["limit"]
+
+    app.set_limit("mail/bulk", max=1)
+    assert asyncio.run(limit())["name"] == "mail/bulk"
 
 
 def test_an_update_under_wsgi_is_one_event(root: Client) -> None:
