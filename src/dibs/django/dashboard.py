@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.core.handlers.asgi import ASGIRequest
@@ -44,6 +45,7 @@ _running: dict[tuple[int, str], BridgedApplication] = {}
 
 
 @csrf_exempt
+@login_not_required  # of LoginRequiredMiddleware, which would not send visitors to the sign-in page of the admin
 def dashboard(request: Any, path: str) -> Any:
     """Answer a request to the dashboard."""
     user = request.user

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application
 from django.db import connections
@@ -55,6 +56,15 @@ def test_a_visitor_is_sent_to_the_sign_in_page_of_the_admin(site: str) -> None:
         assert answer["Location"].startswith("/admin/login/?next=/ops/dibs/")
     stream = Client().get(HOME + "live", headers={"accept": "text/event-stream"})
     assert stream.status_code == 401
+
+
+def test_a_project_that_requires_a_sign_in_everywhere_uses_that_of_the_admin_too(site: str, root: Client) -> None:
+    required = [*settings.MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]
+    with override_settings(MIDDLEWARE=required):
+        assert Client().get(HOME)["Location"].startswith("/admin/login/?next=/ops/dibs/")
+        for path in ("live", "api/tasks", "tasks"):
+            assert Client().get(HOME + path, headers={"accept": "application/json"}).status_code == 401
+        assert "Tasks" in page(root, "tasks")
 
 
 @pytest.mark.parametrize(
