@@ -61,6 +61,8 @@ class ClientBase(ABC, Generic[H]):
 
     _handler_kind: ClassVar[type[AnyHandler]]
     _flow_kind: ClassVar[type[FlowBase[Any]]]
+    _how_to_declare = "Declare handlers with @app.task, and import the modules that declare them in this module."
+    """The hint of the error for a worker without handlers."""
 
     def __init__(
         self,

@@ -359,7 +359,10 @@ class StoreBusy(StoreError):
     """The database stayed locked for longer than dibs waits. Nothing was written; a retry is safe."""
 
     code = "store_busy"
-    default_hint = "Look for a program that holds a write transaction open; a retry is safe."
+    default_hint = (
+        "Look for a program that holds a write transaction open. If it is your own transaction, let the call join it"
+        " with on(connection). A retry is safe."
+    )
 
 
 class RateLimited(StoreBusy):

@@ -85,6 +85,5 @@ def _checked(app: Any, program: str) -> Any:
         hint = "Name the Dibs or AsyncDibs object that the handlers are registered with."
         raise InvalidValue(f"{program} is a {type(app).__name__}, not an app.", hint=hint)
     if not app.handlers:
-        hint = "Declare handlers with @app.task, and import the modules that declare them in this module."
-        raise InvalidValue(f"{program} has no handlers.", hint=hint)
+        raise InvalidValue(f"{program} has no handlers.", hint=app._how_to_declare)
     return app

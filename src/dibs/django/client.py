@@ -74,6 +74,7 @@ class DjangoDibs(Dibs):
     over Django's own connection, whose open transaction every method joins."""
 
     _handler_kind = DjangoHandler
+    _how_to_declare = "Declare tasks in the module tasks.py of an app that INSTALLED_APPS has."
     _url = PROJECT
 
     def __init__(self) -> None:

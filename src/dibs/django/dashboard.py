@@ -3,6 +3,9 @@
 The dashboard is an ASGI application. It runs on an event loop in a thread of its own, which the first request of a
 process starts, so that it works the same under WSGI and ASGI. Django signs users in and checks the Host header. The
 forms have the CSRF tokens of the dashboard, which also refuses forms of other sites by their origin.
+
+The dashboard writes on connections of its own. A transaction of ATOMIC_REQUESTS on a SQLite file would lock the file
+against them, so `dibs.django.urls` excludes the view.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.core.handlers.asgi import ASGIRequest
@@ -28,7 +32,7 @@ from dibs.django.asgi_bridge import BridgedApplication
 from dibs.django.author import author
 from dibs.django.configuration import location
 from dibs.django.databases import url_of
-from dibs.django.rights import scopes_of
+from dibs.django.rights import scopes_at, scopes_of
 from dibs.errors import DibsError, InvalidValue
 
 STREAM = "text/event-stream"
@@ -41,6 +45,7 @@ _running: dict[tuple[int, str], BridgedApplication] = {}
 
 
 @csrf_exempt
+@login_not_required  # of LoginRequiredMiddleware, which would not send visitors to the sign-in page of the admin
 def dashboard(request: Any, path: str) -> Any:
     """Answer a request to the dashboard."""
     user = request.user
@@ -50,7 +55,7 @@ def dashboard(request: Any, path: str) -> Any:
     if user.is_authenticated and not scopes:
         raise PermissionDenied
     try:
-        return _answer(request, _scope_of(request, path, scopes))
+        return _answer(request, _scope_of(request, path, scopes_at(path, scopes)))
     except DibsError as error:
         text = f"The dashboard of dibs is not available. {error}"
         return HttpResponse(text, status=503, content_type="text/plain; charset=utf-8")
@@ -98,7 +103,7 @@ def _scope_of(request: Any, path: str, scopes: list[str]) -> dict[str, Any]:
         "method": request.method,
         "scheme": request.scheme,
         "path": request.path,
-        "raw_path": quote(request.path).encode(),
+        "raw_path": _raw_path(request).encode("latin-1"),
         "root_path": root.rstrip("/"),
         "query_string": request.META.get("QUERY_STRING", "").encode("latin-1", "replace"),
         "headers": [(b"host", request.get_host().encode("latin-1")), *headers],
@@ -106,6 +111,19 @@ def _scope_of(request: Any, path: str, scopes: list[str]) -> dict[str, Any]:
         "server": None,
         USER: (scopes, author(request.user)) if scopes else None,
     }
+
+
+def _raw_path(request: Any) -> str:
+    """Return the percent-encoded path: a name in it may contain an encoded slash.
+
+    ASGI has this path; WSGI only has the decoded path, but gunicorn and uWSGI add the URL of the request.
+    """
+    if isinstance(request, ASGIRequest):
+        sent = request.scope.get("raw_path", b"").decode("latin-1")
+    else:
+        sent = request.META.get("RAW_URI") or request.META.get("REQUEST_URI") or ""
+    sent = sent.partition("?")[0]
+    return sent if unquote(sent) == request.path else quote(request.path)
 
 
 def _bridge() -> BridgedApplication:

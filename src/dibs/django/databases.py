@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import connections, transaction
 from django.utils.connection import ConnectionDoesNotExist
 
 from dibs.errors import InvalidValue
@@ -38,6 +39,13 @@ def wrapper_of(alias: str) -> Any:
         return connections[alias]
     except ConnectionDoesNotExist:
         raise ImproperlyConfigured(f"DATABASES has no alias {alias!r}, which dibs is to keep tasks in.") from None
+
+
+def without_transaction(view: Callable[..., Any]) -> Callable[..., Any]:
+    """The view, for which ATOMIC_REQUESTS begins no transaction in any database."""
+    for alias in connections:
+        view = transaction.non_atomic_requests(using=alias)(view)
+    return view
 
 
 def is_in_memory(connection: Any) -> bool:

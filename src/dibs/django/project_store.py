@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from django.apps import apps
+
 from dibs.django.configuration import StoreLocation, location
 from dibs.django.databases import connection_to, url_of
 from dibs.errors import SchemaMissing
@@ -23,6 +25,7 @@ MIGRATE_DATABASE = (
     "Run `python manage.py migrate`. If it has nothing to do, check that a router allows the app 'dibs' to migrate the"
     " database."
 )
+INSTALL = 'Add "dibs.django" to INSTALLED_APPS, and run `python manage.py migrate`.'
 MIGRATE_URL = "Run `python manage.py dibs migrate`."
 
 
@@ -63,7 +66,9 @@ def open_for_worker() -> Store:
 
 def migrate_hint() -> str:
     """How the tables of the project's store are made."""
-    return MIGRATE_DATABASE if location().database is not None else MIGRATE_URL
+    if location().database is None:
+        return MIGRATE_URL
+    return MIGRATE_DATABASE if apps.is_installed("dibs.django") else INSTALL
 
 
 def _open(where: StoreLocation) -> Any:
@@ -110,4 +115,4 @@ def _advised(run: Callable[[], T]) -> T:
     try:
         return run()
     except SchemaMissing as error:
-        raise SchemaMissing(error.message, hint=MIGRATE_DATABASE) from None
+        raise SchemaMissing(error.message, hint=migrate_hint()) from None

@@ -90,7 +90,8 @@ def result_of(record: Task, history: Sequence[HistoryEntry], result_id: str) -> 
 
 
 def task_of(record: Task) -> Any:
-    """The Task of the framework with the options of this stored task."""
+    """The Task of the framework with the options of this stored task; without them if they are not valid: another
+    client may have written them, or changed the task to a queue or priority that the backend does not have."""
     task = resolve(record.type)
     run_after = record.params.get(RUN_AFTER)
     try:
@@ -100,7 +101,7 @@ def task_of(record: Task) -> Any:
             backend=record.params.get(BACKEND),
             run_after=None if run_after is None else datetime.fromisoformat(run_after),
         )
-    except (InvalidTask, ImproperlyConfigured):  # changed by hand to a queue or priority that the backend does not have
+    except (InvalidTask, ImproperlyConfigured, TypeError, ValueError):
         return task
 
 

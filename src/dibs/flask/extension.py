@@ -41,6 +41,8 @@ class FlaskDibs(Dibs):
     lead to it. Other options: as for Dibs.
     """
 
+    _how_to_declare = "Import the modules that declare handlers in the module or the factory of the application."
+
     def __init__(self, application: Flask | None = None, *, factory: str | None = None, **options: Any) -> None:
         self._applications = FlaskApplications(factory)
         super().__init__(IN_FLASK, **options)

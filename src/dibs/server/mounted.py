@@ -92,7 +92,8 @@ class MountedServer:
         if self._running is None:
             raise InvalidValue(
                 "The mounted server of dibs is not running.",
-                hint="Give the application around it the lifespan: FastAPI(lifespan=dibs.asgi.lifespan(app)).",
+                hint="Give the application around it the lifespan of the same client:"
+                " FastAPI(lifespan=dibs.asgi.lifespan(app)).",
             )
         return self._running
 

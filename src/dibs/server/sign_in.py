@@ -48,6 +48,8 @@ class SignedIn:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scopes", _scopes(self.scopes))
         if self.queues is not None:
+            if not self.queues:
+                raise InvalidValue("The user may see no queue.", hint="Refuse such a user: return None.")
             check_names(self.queues if isinstance(self.queues, str) else list(self.queues), "queues", "The queue")
             object.__setattr__(self, "queues", tuple(sorted(set(self.queues))))
         if self.name is not None:

@@ -46,6 +46,7 @@ def resolve(given: Any) -> UserConnection:
         return UserConnection(connection.connection.driver_connection, partial(_at_checkin, connection))
     if _is_django(given):
         given.ensure_connection()
+        given.validate_no_broken_transaction()  # Django would roll the statements back at the end without an error
         reports = given.in_atomic_block or given.get_autocommit()
         return UserConnection(given.connection, partial(given.on_commit, robust=True) if reports else None)
     return UserConnection(given)

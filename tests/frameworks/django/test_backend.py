@@ -249,6 +249,14 @@ def test_another_client_can_enqueue_a_task_by_its_path(alias: str) -> None:
     assert (result.return_value, result.args, result.kwargs) == (5, [], {"a": 2, "b": 3})
 
 
+@pytest.mark.parametrize("wrong", [{"backend": ["default"]}, {"backend": "lost"}, {"run_after": 5}, {"run_after": "x"}])
+def test_options_that_another_client_has_written_wrongly_are_ignored(alias: str, wrong: dict[str, Any]) -> None:
+    stored = app.enqueue(f"{tasks.__name__}.add", {"args": [2, 3], **wrong})
+    assert tasks.add.get_result(str(stored.id)).status == "READY"
+    work()
+    assert tasks.add.get_result(str(stored.id)).status == "SUCCESSFUL"
+
+
 def test_values_that_are_not_json_are_refused_before_anything_is_stored(alias: str) -> None:
     for value in (object(), {1, 2}, timezone.now()):
         with pytest.raises(TypeError):

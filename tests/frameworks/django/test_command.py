@@ -143,6 +143,29 @@ def test_a_worker_and_a_server_do_not_make_tables(project: Project) -> None:
         assert "manage.py migrate" in printed
 
 
+def test_mistakes_in_the_settings_have_an_error_with_advice_and_no_traceback(project: Project) -> None:
+    settings, tasks = project.folder / "inner" / "settings.py", project.folder / "inner" / "shop" / "tasks.py"
+    tasks.write_text("")
+    told = project.run(sys.executable, "inner/manage.py", "dibs", "worker", code=2)
+    assert "no handlers" in told
+    assert "tasks.py of an app that INSTALLED_APPS has" in told
+    options = '{"BACKEND": "dibs.django.DibsBackend", "OPTIONS": {"database": "nowhere"}}'
+    settings.write_text(settings.read_text() + f'TASKS = {{"default": {options}}}\n')
+    for command in (["worker"], ["tasks", "list"]):
+        told = project.run(sys.executable, "inner/manage.py", "dibs", *command, code=2)
+        assert "DATABASES has no alias 'nowhere'" in told
+        assert "Traceback" not in told
+
+
+def test_a_project_without_the_app_is_told_to_install_it(project: Project) -> None:
+    settings = project.folder / "inner" / "settings.py"
+    settings.write_text(settings.read_text().replace('"dibs.django", ', ""))
+    program = "import django; django.setup(); from dibs.django import app; app.enqueue('mail')"
+    environment = {"DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": "inner"}
+    project.environment.update(environment)
+    assert 'Add "dibs.django" to INSTALLED_APPS' in project.run(sys.executable, "-c", program, code=1)
+
+
 def test_help_names_the_command(project: Project) -> None:
     for arguments in (["dibs", "--help"], ["help", "dibs"]):
         assert "Usage: manage.py dibs" in project.run(sys.executable, "inner/manage.py", *arguments)

@@ -56,6 +56,15 @@ def test_a_refused_enqueue_leaves_the_transaction_usable(alias: str) -> None:
     assert Order.objects.count() == len(app.list_tasks()) == 1
 
 
+def test_a_transaction_that_django_will_roll_back_refuses_to_enqueue(alias: str) -> None:
+    with transaction.atomic(using=alias):
+        with pytest.raises(ZeroDivisionError), transaction.atomic(using=alias, savepoint=False):
+            1 / 0  # noqa: B018 - the outer block cannot commit any more
+        for enqueue in (lambda: app.enqueue("mail"), lambda: app.on(alias).enqueue("mail"), lambda: add.enqueue(1, 2)):
+            with pytest.raises(transaction.TransactionManagementError, match="end of the 'atomic' block"):
+                enqueue()
+
+
 def test_without_a_transaction_the_task_is_stored_at_once(alias: str) -> None:
     task = ship.enqueue(1)
     with dibs.Dibs(url_of(alias), migrate=False) as other:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 import dibs
 import dibs.asgi
+from dibs import InvalidValue
 from dibs.asgi import SignedIn
 from tests.helpers.asgi_site import browser, csrf, serving
 from tests.helpers.waiting import until
@@ -225,6 +226,12 @@ def test_a_sign_in_that_returns_something_else_is_an_error_of_the_server_and_let
     for path in ("/api/stats", "/tasks"):
         answer = shop.visitor("wrong").get(path)
         assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+
+
+def test_the_error_for_a_user_without_queues_does_not_advise_to_allow_every_queue(engine: str) -> None:
+    with pytest.raises(InvalidValue, match="return None") as refused:
+        SignedIn(["read"], queues=[])
+    assert "everything" not in str(refused.value)
 
 
 # What an attacker cannot do

@@ -141,3 +141,27 @@ def test_the_options_and_the_help_are_those_of_dibs(application: Flask, flask: R
     assert flask("dibs", "--url", other, "enqueue", "measure", "--json").returncode == 0
     assert json.loads(flask("dibs", "tasks", "list", "--url", other, "--json").stdout)["tasks"][0]["id"] == 1
     assert dibs.list_tasks() == []
+
+
+WITHOUT_HANDLERS = """
+from flask import Flask
+from dibs.flask import FlaskDibs
+
+application = Flask(__name__)
+FlaskDibs(application)
+"""
+
+
+def test_a_worker_without_handlers_says_where_to_declare_them(tmp_path: Any) -> None:
+    (tmp_path / "app.py").write_text(WITHOUT_HANDLERS)
+    done = subprocess.run(
+        [sys.executable, "-m", "flask", "dibs", "worker"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("DIBS_", "FLASK_"))},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "in the module or the factory of the application" in done.stderr

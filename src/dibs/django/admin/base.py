@@ -13,7 +13,7 @@ import django
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db import InterfaceError, OperationalError
 from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path
@@ -22,6 +22,7 @@ from dibs.client import Dibs
 from dibs.django.admin.html import key_of, list_url, nonce_of, object_url
 from dibs.django.admin.parts import ListColumn, ListPage, MatchAction, ObjectPage, StoreAction
 from dibs.django.author import author
+from dibs.django.databases import without_transaction
 from dibs.errors import DibsError, InvalidValue, StoreError, StoreUnavailable
 from dibs.server.dashboard.texts import shorten, visible
 
@@ -61,6 +62,10 @@ class StoreAdmin(admin.ModelAdmin):
     def parse_key(self, key: str) -> Any:
         """Return the id or name that a form or a URL has as text."""
         return key
+
+    def check_filters(self, request: Any) -> None:
+        """Raise InvalidValue if the query string has a filter that the list does not have: an action on all matching
+        objects would change more of them than the user expects."""
 
     # Permissions
 
@@ -107,10 +112,7 @@ class StoreAdmin(admin.ModelAdmin):
     def _protected(self, view: View) -> View:
         """Require a sign-in to the admin. No transaction is open around the view: an error of the store would break the
         transaction, and with it the page that reports the error."""
-        protected = self.admin_site.admin_view(view)
-        for alias in connections:
-            protected = transaction.non_atomic_requests(using=alias)(protected)
-        return protected
+        return without_transaction(self.admin_site.admin_view(view))
 
     def _answer(self, request: Any, show: View, act: View, *path: str) -> Any:
         if not self.has_view_permission(request):
@@ -176,6 +178,7 @@ class StoreAdmin(admin.ModelAdmin):
         return HttpResponseRedirect(request.get_full_path())
 
     def _act_on_matching(self, request: Any, action: MatchAction) -> Any:
+        self.check_filters(request)
         if "sure" not in request.POST:
             return self._ask(request, action, [])
         count, more = action.run(client_of(request), request)

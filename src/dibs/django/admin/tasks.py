@@ -113,6 +113,15 @@ class TaskListAdmin(StoreAdmin):
         """Return the filters of the query string."""
         raise NotImplementedError
 
+    def check_filters(self, request: Any) -> None:
+        """See StoreAdmin."""
+        for name, value in request.GET.items():
+            if value and name not in (*self.filter_names, "cursor"):
+                raise InvalidValue(
+                    f"{name[:40]!r} is not a filter of this list, so nothing was changed.",
+                    hint=f"Use {', '.join(self.filter_names)}.",
+                )
+
     def read_list(self, request: Any, app: Dibs) -> Any:
         """Return a page of tasks, newest first."""
         filters = given(request, self.filter_names)

@@ -7,8 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.asgi import get_asgi_application
+from django.db import connections
 from django.test import AsyncClient, Client, override_settings
 
 from dibs.django import app, asgi_bridge, dashboard
@@ -54,6 +58,15 @@ def test_a_visitor_is_sent_to_the_sign_in_page_of_the_admin(site: str) -> None:
     assert stream.status_code == 401
 
 
+def test_a_project_that_requires_a_sign_in_everywhere_uses_that_of_the_admin_too(site: str, root: Client) -> None:
+    required = [*settings.MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]
+    with override_settings(MIDDLEWARE=required):
+        assert Client().get(HOME)["Location"].startswith("/admin/login/?next=/ops/dibs/")
+        for path in ("live", "api/tasks", "tasks"):
+            assert Client().get(HOME + path, headers={"accept": "application/json"}).status_code == 401
+        assert "Tasks" in page(root, "tasks")
+
+
 @pytest.mark.parametrize(
     ("granted", "fields"),
     [
@@ -89,6 +102,25 @@ def test_the_permissions_to_change_allow_to_cancel_in_the_name_of_the_user(sign_
     assert client.get(HOME + "keys").status_code == 403
 
 
+def test_actions_do_not_wait_for_a_transaction_of_the_request(
+    root: Client, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = app.enqueue("mail")
+    token = token_of(page(root, f"tasks/{task.id}"))
+    monkeypatch.setitem(connections.settings[site], "ATOMIC_REQUESTS", True)
+    assert submit(root, f"tasks/{task.id}/cancel", token) == 303
+    assert app.get(task.id).state == "cancelled"  # type: ignore[union-attr]
+
+
+def test_the_permissions_to_change_do_not_allow_to_enqueue_tasks_or_create_schedules(sign_in: SignIn) -> None:
+    client, headers = sign_in(*VIEW, *CHANGE), {"origin": "http://testserver"}
+    assert client.get(HOME + "api/tasks").status_code == 200
+    for path in ("tasks", "workflows", "schedules"):
+        answer = client.post(f"{HOME}api/{path}", {"task_type": "pay"}, "application/json", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert app.list_tasks() == []
+
+
 def test_only_a_user_with_every_permission_has_the_scope_admin(sign_in: SignIn) -> None:
     every = [name.removeprefix("dibs.") for name in permissions()]
     assert sign_in(*every).get(HOME + "keys").status_code == 200
@@ -122,6 +154,27 @@ def test_links_cookies_and_files_have_the_prefix(root: Client) -> None:
     script = next(link for link in links if link.endswith(".js"))
     answer = root.get(script)
     assert (answer["content-type"].split(";")[0], "immutable" in answer["cache-control"]) == ("text/javascript", True)
+
+
+@pytest.mark.parametrize("variable", ["RAW_URI", "REQUEST_URI"])
+def test_a_name_with_a_slash_is_found_where_the_server_has_the_encoded_path(root: Client, variable: str) -> None:
+    app.set_limit("mail/bulk", max=1)
+    path = f"{HOME}api/limits/mail%2Fbulk"
+    extra: dict[str, Any] = {variable: f"{path}?"}
+    assert root.get(path, **extra).json()["limit"]["name"] == "mail/bulk"
+    forged: dict[str, Any] = {variable: f"{HOME}api/keys"}  # not the path that Django has routed
+    assert root.get(path, **forged).status_code == 404
+
+
+def test_a_name_with_a_slash_is_found_under_asgi(root: Client) -> None:
+    async def limit() -> Any:
+        cookies = {"sessionid": root.cookies["sessionid"].value}
+        transport = httpx.ASGITransport(get_asgi_application())
+        async with httpx.AsyncClient(transport=transport, base_url="http://testserver", cookies=cookies) as client:
+            return (await client.get(f"{HOME}api/limits/mail%2Fbulk")).json()["limit"]
+
+    app.set_limit("mail/bulk", max=1)
+    assert asyncio.run(limit())["name"] == "mail/bulk"
 
 
 def test_an_update_under_wsgi_is_one_event(root: Client) -> None:

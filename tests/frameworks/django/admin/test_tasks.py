@@ -109,6 +109,12 @@ class TestActions:
         assert "at least one filter" in told[0]
         assert state(task) == "pending"
 
+    def test_an_action_on_all_matching_tasks_refuses_filters_that_the_list_does_not_have(self, root: Client) -> None:
+        task, dead = app.enqueue("mail"), fail(error="timeout")
+        assert "'quee' is not a filter" in act(root, address("task") + "?state=pending&quee=bulk", "cancel-matching")[0]
+        assert "'worker' is not a filter" in act(root, address("deadtask") + "?worker=w1", "discard-matching")[0]
+        assert (state(task), len(app.list_dead()), state(dead)) == ("pending", 1, "failed")
+
     def test_the_dead_letter_is_retried_or_discarded_by_filter(self, root: Client) -> None:
         slow, lost = fail(error="timeout of host 1"), fail(error="no such file")
         assert act(root, address("deadtask") + "?error=timeout", "retry-matching") == ["Retried 1 task."]

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from dibs.django.configuration import location
 from dibs.django.databases import url_of
 from dibs.django.project_store import migrate_hint
+from dibs.exit_codes import WRONG_USAGE
 
 PROGRAM = "dibs.django.project"
 OF_DJANGO = ("--settings", "--pythonpath")
@@ -31,7 +33,12 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run the command line and exit: its options are those of dibs, not those of Django."""
-        sys.exit(self._run(without_options_of_django(argv[2:])))
+        try:
+            code = self._run(without_options_of_django(argv[2:]))
+        except (ImproperlyConfigured, CommandError) as error:  # a mistake in the settings needs no traceback
+            self.stderr.write(f"error: {error}")
+            code = WRONG_USAGE
+        sys.exit(code)
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
         """See BaseCommand: `manage.py help dibs`."""
