@@ -535,7 +535,14 @@ class NewTaskBody(TaskOptions, frozen=True, kw_only=True):
 
     rules: ClassVar[tuple[dict[str, Any], ...]] = (
         *TaskOptions.rules,
-        only_with("idempotency_key", "key_for_seconds", "max_delay_seconds", key_scope=ALWAYS, on_conflict=RETURN),
+        only_with(
+            "idempotency_key",
+            "key_for_seconds",
+            "max_delay_seconds",
+            "request_id",
+            key_scope=ALWAYS,
+            on_conflict=RETURN,
+        ),
         only_if(["key_for_seconds"], default=True, key_scope=ALWAYS),
         only_with("delay_seconds", "max_delay_seconds"),
         only_if(["max_delay_seconds"], on_conflict="replace"),
