@@ -126,7 +126,7 @@ def test_a_call_interrupted_while_waiting_for_the_lock_blocks_no_other_call(
             monkeypatch.undo()
             check(interrupt)
             places += 1
-    assert places > 10, "hardly any place was interrupted"
+    assert places > 20
 
 
 def test_a_call_interrupted_in_the_lock_queue_does_not_hold_up_other_calls(path: Path) -> None:

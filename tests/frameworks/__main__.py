@@ -16,8 +16,6 @@ from tests import environments
 from tests.environments import ROOT
 
 FOLDER = ROOT / ".frameworks"
-TIMEOUT = "400"
-"""Seconds: these tests run at a low priority beside others, and one of them is a whole suite of other tests."""
 
 
 class Environment(NamedTuple):
@@ -76,7 +74,7 @@ def run(environment: Environment, options: list[str]) -> tuple[int, str]:
     python = environments.make(FOLDER / environment.name, program, *environment.requirements)
     # pytest-asyncio is there for the tests that the tests start, and warns where it has no settings.
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "--suite", "proof"]
-    command += ["--timeout", TIMEOUT, *options, *environment.tests]
+    command += [*options, *environment.tests]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -62,6 +62,7 @@ def _database(url: str) -> dict[str, Any]:
     return {"ENGINE": "django.db.backends.postgresql", **place}
 
 
+@pytest.mark.timeout(330)  # the fixture runs a whole suite, for 300 seconds at most
 @pytest.mark.parametrize("suite", ["django", "django-tasks-db"] if HAS_TASKS else ["django-tasks-db"])
 def test_every_test_of_the_suite_passes_or_is_named_as_not_applicable(suite: str, engine: str, report: Any) -> None:
     found, outcomes, named = set(report["found"]), report["outcomes"], left_out(suite)
